@@ -17,13 +17,13 @@ import kant
 
 ROOMS = ("model", "cluster", "compiled", "placement", "queueing", "scheduler", "reproduce", "insight", "metrics",
          "workload", "optimize", "sim")  # fmt: skip
-"""The rooms that run in a simulation, and those that compute its summary."""
+"""The subpackages of Kant that run in a simulation or compute its summary."""
 
 
 def code_digest(*policies: Any) -> str:
-    """Return 32 hexadecimal digits over the Python files of Kant that decide, and over the packages of `policies`.
+    """Return a digest, 32 hexadecimal digits, of Kant's files that affect decisions and of the packages of `policies`.
 
-    A policy of a notebook or a script has no file of its own; the byte code of its methods counts instead.
+    A policy defined in a notebook or a script has no file of its own; the byte code of its methods counts instead.
     """
     kinds = {kind for policy in policies for kind in _kinds(policy)}
     seen = hashlib.blake2b(_kant().encode(), digest_size=16)
@@ -61,7 +61,7 @@ def _methods(kind: type) -> Iterator[str]:
 
 
 def _code(code: CodeType) -> Iterator[str]:
-    """Return a function as the interpreter has it, without its line numbers."""
+    """Yield the byte code, the names and the constants of a function, without its line numbers."""
     yield f"{code.co_name} {code.co_code.hex()} {code.co_names} {code.co_varnames}"
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,7 +1,7 @@
 """The design of an experiment: profiles x workloads x clusters x seeds, and the key of each run.
 
-Two runs with one key are the same run. A key is the digest of everything that decides a run: the workload, the cluster,
-the profile's text, the seed, queues, faults, the end, and the code (`code.py`).
+Two runs with the same key are the same run. A key is the digest of everything that decides a run: the workload, the
+cluster, the profile's text, the seed, queues, faults, the end, and the code (`code.py`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class JobSource(Protocol):
         """The number of parts."""
 
     def decides(self, part: int, seed: int) -> object:
-        """The values that decide the jobs, for the key: of JSON's types."""
+        """Return the values that determine the jobs, in types that JSON has. They enter the key of a run."""
 
     def workload(self, part: int, seed: int) -> Workload:
-        """The jobs. Raises InputError if there can be none."""
+        """Return the jobs of a part under a seed. Raises InputError if there can be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,5 +167,5 @@ class Experiment:
 
 
 def _digest(value: object) -> str:
-    """32 hexadecimal digits over a value that JSON can represent."""
+    """Return a digest, 32 hexadecimal digits, of a value that JSON can represent."""
     return hashlib.blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=16).hexdigest()

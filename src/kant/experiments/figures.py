@@ -13,7 +13,7 @@ from kant.model.units import SECOND, show_duration
 APART = {"by_queue", "by_pool", "rejected_because", "waiting_because"}
 """Parts of a summary whose keys are names of a workload or a cluster: not the same in every run."""
 ABOUT = {"profile", "workload", "cluster", "seed", "interrupted", "digest", "peak_rss_mib", "jobs_per_cpu_s"}
-"""The parts of a summary that are no figures, or figures of the machine."""
+"""The parts of a summary that are not figures, or that depend on the machine."""
 
 HIGHER = {"gar", "sor", "sor_all_nodes", "completed"}
 LOWER = {

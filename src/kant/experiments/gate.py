@@ -1,13 +1,13 @@
 """The gate: whether a change of policy does harm, judged on pairs of the same jobs, with a stated rate of false alarms.
 
 The sample is a slice of a trace, simulated under both policies from an empty cluster; several seeds of a slice are
-averaged first, because they share its jobs. The logarithm of new over old of each slice counts, so that all slices
-weigh alike. Two one-sided tests ask whether its average is above the allowed regret: Wilcoxon's signed ranks for the
+averaged first, because they share its jobs. Each slice contributes log(new / old), so that all slices weigh
+alike. Two one-sided tests ask whether its average is above the allowed regret: Wilcoxon's signed ranks for the
 typical slice, the test least affected by chance, and Student's t for the mean, which a few bad slices affect. A policy
 whose regret is within the allowed one is refused with a probability of at most 1 - confidence: the tests and all
 metrics share it evenly (Bonferroni). If two policies differ only by chance, the first test has exactly its error rate,
 since each slice could equally have the opposite result. The second has this rate as far as the mean is nearly normal.
-docs/studies/gate.md counts how often.
+docs/studies/gate.md measures how often the gate errs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kant.metrics.paired import Interval, mean_interval, middle_interval
 from kant.model.errors import InputError
 
 FEWEST = 3
-"""The minimum number of slices for a judgement."""
+"""The minimum number of slices (each a sample of the trace) for which a regression can be reported."""
 
 Outcome = Literal["pass", "unsure", "regression"]
 
@@ -38,7 +38,7 @@ class Comparison:
 
     `old` and `new` are geometric means over the `slices` that count: those where either value is above `floor_of` the
     metric. `regret`, of the typical slice, and `mean_regret` are positive if the new policy is worse. Their ends are
-    the allowed regrets at which the tests change their answer. `unsure`: no regression was found, and none excluded.
+    the allowed regrets at which the tests change their answer. `unsure`: a regression is neither shown nor excluded.
     """
 
     metric: str
@@ -67,7 +67,7 @@ def ends_text(regret: Interval) -> str:
 
 
 def floor_of(metric: str) -> float:
-    """The value below which a metric is negligible: a minute, 0.001 of a share, a count of 1. Added before dividing."""
+    """Return the negligible value of a metric: 60 s, a share of 0.001, a count of 1. It is added before dividing."""
     first = metric.partition(".")[0]
     if first.endswith("_s") or first == "wait_by_size":
         return 60.0
@@ -98,7 +98,7 @@ def judge(
         none = Interval(0.0, 0.0, 0.0, 0)
         return Comparison(metric, 0.0, 0.0, none, none, allowed, 0, "pass")
     worse = np.log(a / b) if is_better_higher(metric) else np.log(b / a)
-    both = 1 - (1 - confidence) / metrics  # two tests, each one-sided with half of the metric's part
+    both = 1 - (1 - confidence) / metrics  # two tests, each one-sided with half of the metric's error rate
     typical, mean = (_back(of(worse, both)) for of in (middle_interval, mean_interval))
     outcome: Outcome = "unsure"
     if n >= FEWEST and max(typical.low, mean.low) > allowed:
@@ -161,7 +161,7 @@ Summaries = list[dict[str, object]]
 
 
 def _paired(all_results: Sequence[Results]) -> tuple[list[Summaries], list[Summaries], list[str]]:
-    """The summaries of each slice, by seed, under both policies; and the objections to the new one."""
+    """The summaries of each slice, by seed, under both policies; and the objections to the new policy."""
     both: tuple[list[Summaries], list[Summaries]] = ([], [])
     objections: list[str] = []
     for results in all_results:

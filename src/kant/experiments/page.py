@@ -22,7 +22,7 @@ class Sheet:
 
 
 def sheets(results: Results, names: Sequence[str]) -> Iterator[Sheet]:
-    """For each cell the means, and the differences from the first profile if there are several profiles."""
+    """Yield for each workload and cluster the means, and with several profiles the differences from the first."""
     first, *others = results.experiment.profiles
     for place in results.cells():
         title = f"{place[0]} on {place[1]}"

@@ -1,7 +1,7 @@
 """Runs on the cores of this machine, each in a process of its own: a failure of one does not affect the others.
 
-The processes are forks of this one, which has already read the traces and loaded the kernels. Each sends its progress
-and finally its summary over a pipe; a message to it, or the end of the pipe, stops it between two instants.
+The processes are forks of this one, which has already read the traces and loaded the compiled code. Each sends its
+progress and finally its summary over a pipe; a message to it, or the end of the pipe, stops it between two instants.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EndedRun:
 
 
 class RunObserver:
-    """An observer. Each method may be overridden; they are called in the process that waits for the runs."""
+    """Observes runs: its methods, which do nothing, may be overridden. The process that waits for runs calls them."""
 
     def begins(self, run: PlannedRun) -> None:
         """A run has started."""
@@ -67,7 +67,7 @@ class _UnderWay:
 def simulate(
     experiment: Experiment, run: PlannedRun, progress: Progress, stop: Callable[[], bool]
 ) -> dict[str, Any] | None:
-    """One run in this process: its summary, or None if it was stopped. Raises InputError as `simulate` does."""
+    """Simulate one run in this process; return its summary, None if stopped. Raises InputError for invalid input."""
     from kant.sim.run import RunHooks
     from kant.sim.run import simulate as simulated
 
@@ -86,7 +86,7 @@ def simulate(
 
 
 Runner = Callable[[Experiment, Sequence[PlannedRun], int | None, Callable[[], bool], RunObserver], Iterator[EndedRun]]
-"""Performs runs and yields each as it ends: `run_all` here, `ray_cluster.run_on_ray` on a cluster."""
+"""Performs runs and yields each as it ends: `run_all` on this machine, `ray_cluster.run_on_ray` on a cluster."""
 
 
 def run_all(
@@ -143,7 +143,7 @@ def _announced(watch: RunObserver, ended: EndedRun) -> EndedRun:
 
 
 def _warmed(experiment: Experiment, profile: str) -> str:
-    """Load the kernels of a profile. Returns an error sentence, or nothing."""
+    """Load the compiled code of a profile. Returns an error sentence; "" if there was no error."""
     from kant.sim.warm import warm_up
 
     try:
@@ -154,7 +154,7 @@ def _warmed(experiment: Experiment, profile: str) -> str:
 
 
 def _received(line: Connection, under_way: _UnderWay, watch: RunObserver) -> EndedRun | None:
-    """Read a message of a process: progress (None), or how its run ended."""
+    """Read a message of a process. Returns None if it reports progress, else how its run ended."""
     try:
         kind, value = line.recv()
     except (EOFError, ConnectionResetError):

@@ -152,9 +152,9 @@ def _received(ray: Any, line: Any, handed: _Handed, watch: RunObserver) -> Ended
 
 
 def _taken_back(ray: Any, handed: dict[Any, _Handed], alive: set[str], some_gone: bool) -> list[PlannedRun]:
-    """Remove and return the runs that have begun on a lost node, or with `some_gone` may have.
+    """Remove and return the runs that have begun on a lost node or, with `some_gone`, may have begun on one.
 
-    Ray itself waits for minutes for an unreachable worker. If that one continues, its results are ignored.
+    Ray itself waits for minutes for an unreachable worker. If the worker continues after all, its results are ignored.
     """
     gone = [line for line, entry in handed.items() if (entry.node or some_gone) and entry.node not in alive]
     for line in gone:

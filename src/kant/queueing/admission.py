@@ -1,4 +1,4 @@
-"""Admission: whether a queue may start a job at all. This is decided before the placement is tried.
+"""Admission: whether a queue may start a job at all. Admission is decided before the placement is tried.
 
 Source: the two steps of Kant (arXiv 2510.01256), static then dynamic admission; the quota tree is that of Kueue.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Admission:
     """The admission checks of one cycle at `now` (by default the state's time): quotas, base jobs and reservations.
 
-    `starts` and `stops` charge what the plan decides, so that it cannot spend a quota twice.
+    Call `starts` and `stops` for every decision of the plan, so that the plan cannot spend a quota twice.
     """
 
     def __init__(self, state: ClusterState, now: int = -1) -> None:
@@ -41,7 +41,7 @@ class Admission:
             self.quota_tree: QuotaTree = state.quota_usage.tree.copy()
             """The usage of the quotas as the plan leaves it. Set only if there is a quota tree."""
         self._short: dict[tuple[int, int, int], OverQuota | None] = {}  # by queue, user and shape, until usage changes
-        self._runs: dict[int, bool] = {}  # whether a job runs after the plan; only the jobs that it starts or stops
+        self._runs: dict[int, bool] = {}  # for each job that the plan starts or stops: whether it runs afterwards
 
     def closed(self, row: int) -> Closed | OutOfBudget | BaseJobWaits | Booked | None:
         """Return why the job may not start, regardless of free capacity; None if it may."""
@@ -80,8 +80,8 @@ class Admission:
     def options(self, row: int, shape: Shape) -> list[Shape]:
         """Return the shapes to try for a job, in order: its own shape, or one shape for each GPU model.
 
-        Models are distinguished if a quota or a price names one; a gang then stays on one model. They are tried in the
-        order in which the job lists them, or the cheapest first, as its queue is configured.
+        There is one shape for each model if a quota or a price names a model; a gang then stays on one model. Models
+        are tried in the order in which the job lists them, or the cheapest first if its queue is set to do so.
         """
         tree, queue_config = self.quota_usage.tree, self.quota_usage.queue_config
         if shape.model is not None or tree is None or not (queue_config.prices or any(model for model, _ in tree.keys)):
@@ -113,8 +113,8 @@ class Admission:
         return self._short[asked]
 
     def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
-        """Return why the job can never start, or None: its queue took no such jobs at its arrival, or its base job or
-        reservation has ended.
+        """Return why the job can never start; None if it may. Either its queue did not accept such jobs when it
+        arrived, or its base job or its reservation has ended.
         """
         if self.state.books and (name := self.state.shape_of(row).ask.reservation):
             booking = self.state.bookings.get(name)
@@ -173,7 +173,7 @@ class Admission:
 
 
 def over_quota(tree: QuotaTree, short: Shortage, ever: bool) -> OverQuota:
-    """Return a shortage as the reason of a job."""
+    """Return a shortage of quota as the reason why a job waits. `ever`: even an unused quota is too small."""
     model, resource = short.key
     return OverQuota(tree.queues[short.queue].name, model, resource, short.asked, short.available, short.kind, ever)
 
@@ -181,7 +181,7 @@ def over_quota(tree: QuotaTree, short: Shortage, ever: bool) -> OverQuota:
 def awaits_node_until(state: ClusterState, row: int, now: int) -> int:
     """Return until when (µs) a job preempts no other because it waits for a node from an autoscaler; 0: it may preempt.
 
-    The job or its queue sets the length of the wait. Call it only for a job in quota: a new node does not help others.
+    The job or its queue sets the length of the wait. Call this only for a job in quota: a new node helps no other job.
     """
     tree, jobs = state.quota_usage.tree, state.jobs
     wait = state.shapes.shapes[jobs.item(row, J_SHAPE)].ask.node_wait

@@ -10,9 +10,9 @@ from kant.queueing.cycle_plan import CyclePlan
 
 
 def blocked(cycle: CyclePlan) -> Sequence[tuple[int, ...]]:
-    """Return the first waiting job of each bucket; without buckets all that the plan does not start.
+    """Return the first waiting job of each bucket; without buckets, all waiting jobs that the plan does not start.
 
-    Each is a row and the index of its shape, and may have more.
+    Each tuple begins with the row of the job and the index of its shape; more elements may follow.
     """
     if cycle.pending.bucket_of is not None:
         return cycle.pending.heads()
@@ -24,7 +24,7 @@ def blocked(cycle: CyclePlan) -> Sequence[tuple[int, ...]]:
 def await_pods(cycle: CyclePlan) -> None:
     """Ask for a cycle right after this plan if it starts pods of a class for which a blocked job waits.
 
-    Such a job needs one of these pods near it, or in the domain with the fewest.
+    A job waits for a class of pods if it has an affinity to them, or a spread rule that counts them.
     """
     state, classes = cycle.state, set[str]()
     for each in cycle.plan.decisions:

@@ -1,12 +1,12 @@
 """Booked space: the GPUs that a job may not use because a reservation has booked them.
 
-A job that names a reservation may use only the GPUs that this has booked, and only while it lasts. Any other job may
-use a booked GPU only if the GPU is free again in time: the job reaches its limit before the reservation begins, or it
-is preemptible, the profile preempts and the reservation has not begun. Jobs that still run there when a reservation
-begins are evicted (`limits.py`).
+A job that names a reservation may use only the GPUs booked by that reservation, and only while it lasts. Any other job
+may use a booked GPU only if the GPU is free again in time: the job reaches its limit before the reservation begins, or
+it is preemptible, the profile preempts and the reservation has not begun. Jobs that still run on booked GPUs when the
+reservation begins are evicted (`limits.py`).
 
 Source: advance reservations of Maui (D. Jackson, Q. Snell and M. Clement, JSSPP 2001) and of Slurm. The rule that
-preemptible jobs may run there until then is Kant's own.
+preemptible jobs may run on booked GPUs until the reservation begins is Kant's own.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
 
 class BookedSpace:
-    """The booked GPUs, as the jobs of one cycle see them. `preempts`: whether the profile preempts jobs."""
+    """Which booked GPUs each job of one cycle may not use. `preempts`: whether the profile preempts jobs."""
 
     def __init__(self, state: ClusterState, now: int, preempts: bool) -> None:
         self.state = state
         self.now = now
         self.preempts = preempts
-        self._closed: dict[tuple[str, ...], dict[int, int]] = {}  # by the bookings that conflict, or the job's own
+        self._closed: dict[tuple[str, ...], dict[int, int]] = {}  # key: conflicting bookings, or the job's own
 
     def own(self, row: int) -> str:
         """Return the reservation that a job names; "" for none."""
@@ -114,7 +114,7 @@ class BookedSpace:
             amounts = rows[:, [c.CPU, c.MEMORY]]
             share = amounts // np.maximum(rows[:, [c.GPUS]], 1) * idle.sum(axis=1)[:, None]
             share = np.clip(share, 0, np.maximum(rows[:, [c.CPU_FREE, c.MEMORY_FREE]], 0))
-            share[amounts >= FOREVER] = 0  # unlimited: enough for all jobs
+            share[amounts >= FOREVER] = 0  # an unlimited amount is enough for all jobs
         found = np.zeros((len(nodes), WIDTH), dtype=np.int64)
         found[:, NODE], found[:, PODS], found[:, TAG] = nodes, 1, -1
         found[:, MASK] = (idle << slots).sum(axis=1)

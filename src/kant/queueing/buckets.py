@@ -19,7 +19,7 @@ from kant.queueing.order import Order
 from kant.queueing.watch import JOBS, LIVE, QUOTA, RIGHTS
 
 BucketKey = tuple[int, ...]
-"""The queue; then the shape, if jobs of other shapes may pass; then the user, if users have limits."""
+"""The key of a bucket: the queue; the shape, if jobs of other shapes may pass; the user, if users have limits."""
 
 SchedulingKey = int | tuple[int, ...]
 """What determines whether a job can start: its shape; its shape, priority and base job; or its bucket."""
@@ -30,7 +30,7 @@ for quota and not for capacity."""
 
 
 class Buckets:
-    """The buckets of the waiting jobs, and what decides in which a job waits (`PendingQueue`)."""
+    """The buckets of the waiting jobs, and the rules that assign a job to a bucket. `PendingQueue` derives from it."""
 
     def __init__(
         self, state: ClusterState, order: Order, bucket_of: Callable[[int, int], BucketKey] | None, preempts: bool,
@@ -39,13 +39,13 @@ class Buckets:
         self.state = state
         self.order = order
         self.bucket_of = bucket_of
-        self.preempts = self.always_preempts = preempts  # now, and whatever the priorities of the jobs are
+        self.preempts = self.always_preempts = preempts  # the first becomes True once priorities are mixed
         self.draws = draws
         self.fair = fair
         self.keeps_priority = False
-        """Whether jobs may not pass blocked ones of higher priority. If they may, priorities are not recorded."""
+        """Whether a job may not pass a blocked job of higher priority. If False, priorities are not recorded."""
         self.mixed = False
-        """Whether priority is kept and jobs of several priorities have been seen."""
+        """Whether `keeps_priority` holds and jobs of several priorities have been seen."""
         self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
         self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_places()
         self.ready, self.sorting, self.sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
@@ -53,11 +53,11 @@ class Buckets:
         self.keys: list[BucketKey] = [()]
         """The keys of the buckets, by their numbers."""
         self.numbered = 0
-        """Counts changes of what decides the buckets and keys of jobs."""
+        """How often the rules that determine the buckets and keys of jobs have changed."""
         self._numbers: dict[BucketKey, int] = {}
-        self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
+        self._known: dict[SchedulingKey, int] = {}  # the number of each scheduling key
         self._reaches: dict[object, int] = {}
-        self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # bucket and key, by the columns that decide them
+        self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # columns of a job -> its bucket and key
         self._heads: dict[tuple[bool, int], list[Head]] = {}
         self._by_user = state.quota_usage.limits_users
         self._booking_version = 0
@@ -70,7 +70,7 @@ class Buckets:
         return self.verdicts.item(0, w.V_ROW) > 0
 
     def reserve(self, jobs: int, more: int) -> None:
-        """Grow the tables for `jobs` jobs in total, and `more` more waiting ones."""
+        """Grow the tables so that they hold `jobs` jobs in total and `more` additional waiting jobs."""
         if jobs > len(self.places):
             self.places = longer(self.places, jobs)
         if self.entries.item(0, w.E_ROW) + more >= len(self.entries):
@@ -93,7 +93,7 @@ class Buckets:
             numbers.clear()
 
     def _rekey(self) -> None:
-        """Compute the buckets and keys of all jobs again, since what decides them has changed."""
+        """Forget the buckets and keys of all jobs, since the rules that determine them have changed."""
         self._where.clear()
         self.numbered += 1
         self.sees = RIGHTS if self.preempts else 0
@@ -135,9 +135,9 @@ class Buckets:
     def _bucket_key(self, queue: int, shape: int, user: int, preemptible: int, limit: int) -> BucketKey:
         """Return the key of a job's bucket.
 
-        The key has the user if users have limits. With bookings it has the limit and whether the job is preemptible,
-        since both decide whether a job may pass. If priority is kept, a job that is not preemptible is held for longer,
-        so its key differs.
+        The key includes the user if users have limits. With bookings it includes the time limit and whether the job is
+        preemptible, since both decide which bookings are in the way. If priority is kept, a job that is not preemptible
+        waits longer behind a blocked job, so its key differs.
         """
         assert self.bucket_of is not None
         key = self.bucket_of(queue, shape)
@@ -154,9 +154,9 @@ class Buckets:
     def _scheduling_key(self, bucket: BucketKey, shape: int, priority: int, base: int) -> SchedulingKey:
         """Return the scheduling key of a job: what determines whether it can start.
 
-        With bookings, quotas or priorities to keep, this is its bucket; also for gangs of several groups if the
-        placement draws random numbers. If jobs may be evicted, the priority counts, and the base job, which its
-        replicas do not evict.
+        With bookings, quotas or mixed priorities the bucket is the key; also for a gang of several groups if the
+        placement draws random numbers. Otherwise the shape is the key; if jobs may be evicted, the key also has the
+        priority and the base job, which a burst replica does not evict.
         """
         if (
             self._booking_version
@@ -168,8 +168,8 @@ class Buckets:
         return (shape, priority, base) if self.preempts else shape
 
     def heads(self, by_reach: bool = False, large: int = 0, above: int = -FOREVER) -> list[Head]:
-        """Return the first job of every bucket with a priority `above` this one, best first. `by_reach`: of the jobs
-        that compete for the same pools, only the best one, and the best one with at least `large` milli-GPUs.
+        """Return the first job of every bucket, best first, if its priority is higher than `above`. `by_reach`: of jobs
+        that compete for the same pools, only the best one with at least `large` milli-GPUs and the best smaller one.
         """
         found = self._heads.get((by_reach, above))
         if found is None:
@@ -180,9 +180,9 @@ class Buckets:
         return found
 
     def first_jobs(self) -> list[Head]:
-        """Return the first job of every bucket, best first; of buckets that differ only by bookings, the best one.
+        """Return the first job of every bucket, best first; of buckets that differ only by bookings, the best job.
 
-        So the jobs that these hold do not depend on whether there are bookings.
+        So bookings do not change which jobs wait behind these first jobs.
         """
         if not self._booking_version:
             return self.heads()

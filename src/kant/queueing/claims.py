@@ -1,6 +1,6 @@
 """What a blocked job claims: whether it may evict any job, and which jobs are behind it.
 
-Python and kernels call these. The rules of priority are in `queueing/priority.py` and design note 51.
+Python and compiled code call these functions. `queueing/priority.py` and design note 51 have the rules of priority.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kant.model.units import FOREVER
 
 @inlined
 def ranks_after(jobs: Table, head: int, other: int) -> bool:
-    """Return whether a job is behind a head by priority and submission."""
+    """Return whether job `other` ranks behind job `head`: it has a lower priority, or the same and came later."""
     own, job = jobs[head], jobs[other]
     later = job[c.J_SUBMIT] > own[c.J_SUBMIT] or (job[c.J_SUBMIT] == own[c.J_SUBMIT] and other > head)
     return bool(job[c.J_PRIORITY] < own[c.J_PRIORITY] or (job[c.J_PRIORITY] == own[c.J_PRIORITY] and later))
@@ -22,7 +22,7 @@ def ranks_after(jobs: Table, head: int, other: int) -> bool:
 
 @inlined
 def is_behind(jobs: Table, head: int, other: int) -> bool:
-    """Return whether a running job started while a head waited, and is behind it by priority and submission."""
+    """Return whether job `other` started while job `head` waited, and ranks behind it (`ranks_after`)."""
     return bool(jobs[other, c.J_STARTED] >= jobs[head, c.J_SINCE] and ranks_after(jobs, head, other))
 
 
@@ -30,10 +30,10 @@ def is_behind(jobs: Table, head: int, other: int) -> bool:
 def may_evict(
     priority: int, lowest: int, reclaims: bool, limits: Table, used: Table, first: int, amounts: Table, beyond: bool
 ) -> bool:
-    """Return whether counts allow that a waiting job evicts a running one, without a look at single jobs.
+    """Return whether a waiting job may evict any running job, judged by totals and not job by job.
 
-    `lowest` is the lowest priority of the preemptible jobs, FOREVER if priority gives no right to evict. `beyond`: a
-    queue holds more than its nominal quota, so a job in its own nominal quota may reclaim from it.
+    `lowest` is the lowest priority of the preemptible running jobs, FOREVER if priority gives no right to evict.
+    `beyond`: some queue holds more than its nominal quota, so a job in its own nominal quota may reclaim from it.
     """
     return bool(priority > lowest or (reclaims and beyond and not would_borrow(limits, used, first, amounts)))
 
@@ -42,7 +42,7 @@ def may_evict(
 def may_evict_later(
     priority: int, lowest: int, started: int, reclaims: bool, limits: Table, used: Table, first: int, amounts: Table
 ) -> bool:
-    """Return whether counts allow that a waiting job evicts a job that the plan starts, once that job runs.
+    """Return whether a waiting job may evict a job that the plan starts, once that job runs; judged by totals.
 
     `started` is the lowest priority of the preemptible jobs that the plan starts, FOREVER if there is none. A job that
     reclaims may be in quota once jobs of lower priority have left: `lowest` is the lowest priority of the running ones.

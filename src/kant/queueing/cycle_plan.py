@@ -1,6 +1,6 @@
 """A CyclePlan: the state that a discipline may read in one cycle, and the decisions that it may make.
 
-Long: it is all that a discipline has to know.
+The module is long because it is the whole interface that a discipline needs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Evictor(Protocol):
 
 
 class CyclePlan:
-    """One cycle's state, order, queue and placer, and the current plan. Only the plan is written."""
+    """One cycle's state, order, queue and placer, and the current plan. A discipline changes only the plan."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class CyclePlan:
     ) -> None:
         self.state = snapshot.state
         self.weak: CyclePlan = proxy(self)
-        """A weak reference for the parts of this plan: a ring would keep all alive until a garbage collection."""
+        """A weak reference for objects that this plan owns, so that no reference cycle delays its deletion."""
         self.order = order
         self.pending = pending
         self.placer = placer
@@ -99,9 +99,9 @@ class CyclePlan:
         self.exact, self.trials = (EXACT, TRIALS) if evictor is None else (evictor.exact, evictor.trials)
         self.forecast = forecast
         self.preempts_passing = pending.mixed
-        """Whether a job may preempt, without a minimum run time, jobs of lower priority that have passed it."""
+        """Whether a job may preempt jobs of lower priority that have passed it, before their minimum run time."""
         self.growth_held_until: Callable[[int, Shape], int] | None = None
-        """Until when blocked jobs of higher priority keep a gang from growing, µs; -1: it may grow. None: all may."""
+        """Returns until when (µs) jobs of higher priority keep a gang from growing; -1: they do not. None: all may."""
         self.by_share = order.shares
         """Whether the order ranks queues by their shares before it ranks jobs by priority."""
         self.now = snapshot.now
@@ -117,16 +117,16 @@ class CyclePlan:
         self.shrunk: dict[int, None] = {}  # gangs that the plan takes pods from
         self.bases = {-1}  # base jobs of replicas that the plan starts: it may not stop them
         self.lowest_running: int | None = None  # lowest priority of the preemptible jobs that run; found on first use
-        self.lowest = FOREVER  # lowest priority of the preemptible jobs that it starts or shrinks; FOREVER for none
+        self.lowest = FOREVER  # lowest priority of the preemptible jobs that the plan starts or shrinks, or FOREVER
         self.reserved: set[int] = set()  # jobs for which the plan makes or changes a reservation
-        self.newly_reserved = 0  # how many of them had no reservation
-        self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is released
-        self.victims: list[int] = []  # jobs that it evicts for others
-        self.drained: list[int] = []  # jobs that it evicts from draining nodes, or because their base job stops
+        self.newly_reserved = 0  # how many jobs of `reserved` had no reservation before
+        self.unreserved: set[int] = set()  # jobs that start or whose reservation is released
+        self.victims: list[int] = []  # jobs that the plan evicts for others
+        self.drained: list[int] = []  # jobs evicted from draining nodes, or because their base job stops
 
     @cached_property
     def admission(self) -> Admission:
-        """The quotas as the plan leaves them."""
+        """The admission checks, with the usage of the quotas as the plan leaves it."""
         return Admission(self.state, self.now)
 
     @cached_property
@@ -141,7 +141,7 @@ class CyclePlan:
         return Shares(self.state, self.now, self.admission)
 
     def share(self, queue: int) -> tuple[float, ...]:
-        """Return the share that a queue has used, with this plan. A queue over its soft budget ranks last."""
+        """Return the share that a queue uses under this plan, as a sort key: a queue over its soft budget is last."""
         if not self.order.shares:
             return ()
         had = self.order.share(self.shares, queue)
@@ -150,19 +150,19 @@ class CyclePlan:
     # --- whether and where -----------------------------------------------------------------------------------
 
     def place(self, row: int, shape: Shape) -> Allocation | NoFit:
-        """Place a job's whole gang on the trial, clear of all reservations."""
+        """Place a job's whole gang on `placer.trial`, clear of all reservations."""
         if self.forecast is None:
             return self._place(row, shape)
         until = min(self.now + self.forecast.estimates.duration(self.state, row, shape.pods), FOREVER)
         return self.place_beside(row, shape, until)
 
     def place_beside(self, row: int, shape: Shape, until: int, held: Allocation | None = None) -> Allocation | NoFit:
-        """Place a gang that runs until `until`, clear of every reservation.
+        """Place a gang that runs until the time `until` (µs), clear of every reservation.
 
         With `held`, the allocation of an elastic gang, place only its additional pods.
         """
         trial = self.placer.trial
-        plans = self.forecast is not None and not shape.ask.reservation  # its own booking is promised to no other
+        plans = self.forecast is not None and not shape.ask.reservation  # its booking is reserved for no other job
         blocked = self.reserved_space(until) if plans else NOTHING
         if len(blocked):
             trial.restore(blocked)
@@ -173,7 +173,7 @@ class CyclePlan:
 
     @contextmanager
     def beside_bookings(self, row: int) -> Iterator[None]:
-        """Take the free capacity that is booked for others on the trial while the context lasts."""
+        """Mark free capacity that is booked for other jobs as in use on the trial while the context lasts."""
         trial = self.placer.trial
         closed = self.booked.pieces(row, trial.table) if self.state.books and self.booked.has_begun(row) else NOTHING
         if len(closed):
@@ -183,9 +183,9 @@ class CyclePlan:
             trial.evict(closed)
 
     def _place(self, row: int, shape: Shape, held: Allocation | None = None, beside: bool = True) -> Allocation | NoFit:
-        """Place a gang, away from the job's bad nodes if others suffice. NoFit holds for all jobs of the shape.
+        """Place a gang, away from nodes where the job failed if others suffice. NoFit holds for all jobs of the shape.
 
-        The place is clear of what others have booked, unless `beside` is false.
+        The placement is clear of what other jobs have booked, unless `beside` is False.
         """
         if self.state.books and beside:
             if not self.booked.has_begun(row):
@@ -205,7 +205,7 @@ class CyclePlan:
         return placer.place(shape, row) if held is None else placer.extend(shape, held, row)
 
     def _clear_of_bookings(self, row: int, shape: Shape, placed: Allocation, mark: int) -> Allocation:
-        """Return an equal place on the trial that is not booked during the expected run time of the job."""
+        """Return equal devices on the trial, if there are any, that are not booked while the job is expected to run."""
         if shape.has_affinity or self.booked.own(row):
             return placed
         booked = self.booked.begins_within(self._expected_run(row, shape))
@@ -232,7 +232,7 @@ class CyclePlan:
         return [row for row, reservation in self.state.reserved.items() if reservation.start <= self.now]
 
     def reserved_space(self, until: int) -> Allocation:
-        """Return the free capacity on the trial that is reserved before `until`, also for due jobs not served yet."""
+        """Return the free capacity on the trial that is reserved before `until` (µs) or for due jobs not yet served."""
         assert self.forecast is not None
         calendar, trial = self.forecast.calendar, self.placer.trial
         waits = [row for row in self.due if row in calendar and row not in self.unreserved]
@@ -283,13 +283,13 @@ class CyclePlan:
             self.pending.starts(row)
 
     def hold(self, row: int, reason: Reason) -> None:
-        """Record why a job that was tried waits on: once for each wait, not in every cycle."""
+        """Record why a job that was tried keeps waiting: once for each wait, not in every cycle."""
         if not self.pending.places.item(row, P_RECORDED):
             self.pending.places[row, P_RECORDED] = 1
             self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """Reserve a place for a waiting job, from `start` to `end` (µs). It replaces an earlier one of this plan."""
+        """Reserve devices for a waiting job from `start` to `end` (µs). This replaces its reservation by this plan."""
         assert self.forecast is not None
         decision, decisions = Reserve(self.state.ids[row], start, end, allocation), self.plan.decisions
         if row in self.reserved:
@@ -298,7 +298,7 @@ class CyclePlan:
         else:
             decisions.append(decision)
         self.forecast.reserves(row, allocation, start, end)
-        self.forecast.opened += row in self.state.reserved  # its former reservation becomes free
+        self.forecast.opened += row in self.state.reserved  # the job's former reservation becomes free
         if row not in self.reserved:
             self.reserved.add(row)
             self.newly_reserved += row not in self.state.reserved
@@ -315,16 +315,16 @@ class CyclePlan:
         if self.forecast is not None and row in self.state.reserved:
             self.forecast.stops(row)
             self.unreserved.add(row)
-        if self.pending.fair or row in self.state.burst_replicas:  # fair shares of others grow; its replicas never run
+        if self.pending.fair or row in self.state.burst_replicas:  # others' fair shares grow; the job's replicas end
             self.wake_at(self.now + 1)
 
     def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
-        """Stop a running job. The caller returns the job's devices on the trial."""
+        """Stop a running job. The caller must free the job's devices on the trial."""
         self.plan.decisions.append(Preempt(self.state.ids[row], moved, by, why))
         self._stops(row)
 
     def move(self, row: int, allocation: Allocation, kept: int = 0) -> None:
-        """Restart a job that this plan has stopped on `allocation`, as a move."""
+        """Restart on `allocation` a job that this plan has stopped, and record this as a move."""
         decisions, job = self.plan.decisions, self.state.ids[row]
         at = next(i for i, d in enumerate(decisions) if isinstance(d, Preempt) and d.job == job)
         decisions[at] = msgspec.structs.replace(decisions[at], moved=True)
@@ -345,12 +345,12 @@ class CyclePlan:
         self.pending.frees(pieces)
 
     def evict(self, row: int, by: str = "", why: str = "") -> None:
-        """Stop a running job, and return its devices on the trial."""
+        """Stop a running job, and free its devices on the trial."""
         self.preempt(row, False, by, why)
         self.placer.trial.evict(self.state.running[row])
 
     def expire(self, row: int) -> None:
-        """Stop a running job that has reached its limit, and return its devices on the trial."""
+        """Stop a running job that has reached its limit, and free its devices on the trial."""
         self.wake_at(self.now + 1)  # to retry the job, or to reject it
         self.plan.decisions.append(Expire(self.state.ids[row]))
         self._stops(row)
@@ -402,7 +402,7 @@ class CyclePlan:
     def ranked(self) -> Iterator[int]:
         """Yield all waiting rows that may be tried now, best first, for disciplines without buckets.
 
-        When the plan starts a base job meanwhile, its burst replicas are ranked among the rest.
+        When the plan starts a base job meanwhile, its burst replicas are ranked among the jobs not yet yielded.
         """
         pending = self.pending
         pending.released.clear()
@@ -412,7 +412,7 @@ class CyclePlan:
         return iter(self._best_first(rest)) if not state.burst_replicas else self._with_replicas(rest)
 
     def _best_first(self, rows: list[int]) -> list[int]:
-        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
+        table = np.sort(np.array(rows, dtype=np.int64))  # jobs with equal keys stay in order of arrival
         ranked: list[int] = table[self.ranking(table)].tolist()
         return ranked
 
@@ -429,7 +429,7 @@ class CyclePlan:
     def ranking(self, rows: Table, order: Order | None = None) -> Table:
         """Return the indices that sort `rows` by the profile's order, or by `order`; best first.
 
-        The keys are the share of the queue, if the order shares; priority; the order's key; the given sequence.
+        Jobs rank by the share of their queue (if the order `shares`), priority, the order's key and position in `rows`.
         """
         jobs, order = self.state.jobs, order or self.order
         keys = order.keys(jobs, rows, self.now)
@@ -447,7 +447,7 @@ class CyclePlan:
         return np.lexsort(columns) if len(columns) > 1 else np.argsort(keys, kind="stable")
 
     def remember(self, ranked: Table, runs: set[int]) -> None:
-        """If the order remembers, keep the ranking for the next cycle, and ask for a cycle when time changes it.
+        """If the order `remembers`, keep the ranking for the next cycle, and ask for a cycle when time changes it.
 
         `runs` are the rows that run after this plan; within a level they come before the waiting ones.
         """
@@ -471,7 +471,7 @@ class CyclePlan:
         if self.evictor is not None and self.lowest < FOREVER:
             self.evictor.await_starts(self)
         if self.state.shapes.rules.width:
-            from kant.queueing.blocked import await_pods  # with the first rules
+            from kant.queueing.blocked import await_pods  # loaded with the first affinity or spread rules
 
             await_pods(self)
 

@@ -1,4 +1,4 @@
-"""The base class of the disciplines: which jobs are tried, and what happens if the head of line does not fit."""
+"""The base class of the disciplines: which jobs are tried, and what happens if the first job does not fit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kant.queueing.tries import try_in_order
 
 
 class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
-    """Base of the disciplines."""
+    """The base class of the disciplines."""
 
     source: ClassVar[str] = ""
     tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, resources="multi-d topology heterogeneous", method="rule")
     """Its tags in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and override what differs."""
     buckets: ClassVar[bool] = True
-    """Whether it serves buckets. Without buckets it looks at all live jobs in every cycle."""
+    """Whether only the first job of each bucket is tried. If False, every cycle looks at all live jobs."""
     forecasts: ClassVar[bool] = False
-    """Whether it asks when capacity will be free; the cycle then keeps a forecast for it."""
+    """Whether the discipline asks when capacity becomes free; then each cycle has a `forecast`."""
     quotas: ClassVar[bool] = True
-    """Whether it honours quotas, back-offs and burst replicas. Disciplines that reproduce an experiment do not."""
+    """Whether quotas, back-offs and burst replicas count. They do not if a discipline reproduces an experiment."""
 
     @property
     def passing_evictor(self) -> Evictor | None:
@@ -38,7 +38,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return None
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
-        """Return the key of a job's bucket. In a bucket only the first job is tried. A queue in the key comes first."""
+        """Return the key of a job's bucket; if the queue is part of it, it comes first. Only first jobs are tried."""
         return (queue,)
 
     def run(self, cycle: CyclePlan) -> None:

@@ -29,7 +29,7 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
     def duration(self, state: ClusterState, row: int, pods: int = 0) -> int:
         """Return the planned run time of the job from its start on, microseconds; FOREVER if unknown.
 
-        An elastic gang is planned with `pods` pods; 0: with those that it holds, or with its floor if it waits.
+        An elastic gang is planned with `pods` pods; 0: with the pods that it holds, or with its floor if it waits.
         """
         if state.elastic and row in state.elastic:
             return self._of_elastic(state, row, pods)

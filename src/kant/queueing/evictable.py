@@ -1,6 +1,6 @@
-"""Which jobs a waiting job may evict, in columns: the rules of `preemption/rules.py`. Python and kernels call these.
+"""Which jobs a waiting job may evict: the rules of `preemption/rules.py` on tables, for Python and compiled code.
 
-A level is how far up its queue's path every queue stays in quota once the job runs, or BORROWING.
+A level is the number of queues, from the waiting job's own upwards, that stay in quota once it runs; or BORROWING.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ EVERYWHERE = -1
 
 # Columns of a running job.
 R_ROW, R_QUEUE, R_HOME, R_PRIORITY, R_PREEMPTIBLE, R_STARTED = range(6)
-"""R_HOME: the first slot of its queue; below 0 outside the tree. R_PREEMPTIBLE: 1 if it may be stopped."""
+"""R_HOME: the first quota slot of its queue; below 0: in no tree. R_PREEMPTIBLE: 1 if it may be stopped."""
 R_UNTIL, R_GUARANTEED, R_POOLS, R_BASE, R_MILLI = range(6, 11)
-"""R_UNTIL: when it has run for its minimum, µs. R_GUARANTEED: 1 if its queue guarantees one. R_BASE: its base job."""
+"""R_UNTIL: the end of its minimum run time, µs. R_GUARANTEED: 1 if its queue has one. R_BASE: its base job's row."""
 RUNNING_WIDTH = 11
 
 STOPS, RECLAIMED, PASSED = 1, 2, 4
-"""Of a running job, as bits: it may be evicted; its queue must give back what the waiting job is entitled to; and it
-passed the waiting job, so neither its minimum run time nor the cap counts.
+"""Bits for a running job. STOPS: it may be evicted. RECLAIMED: its queue must give back what the waiting job is
+entitled to. PASSED: it passed the waiting job, so neither its minimum run time nor the cap counts.
 """
 
 
 class Running(NamedTuple):
-    """The running jobs, in the order in which they started, with what they hold and borrow by key; and the quotas.
+    """The running jobs in the order of their starts, what they hold and borrow by quota key, and the quotas.
 
-    By slot: `parts` is the entitlement of a queue's own jobs, `entitled` that of the queue.
+    By slot: `parts` is the entitlement of a queue's own jobs, `entitled` the entitlement of the whole queue.
     """
 
     table: Table
@@ -51,9 +51,9 @@ class Running(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A waiting job, its rights, and the first slot of its queue (below 0: in no tree). `amounts` are by key.
+    """A waiting job and its rights. `first`: the first quota slot of its queue (below 0: in no tree).
 
-    `pools` are those where it may run, as bits; EVERYWHERE if it lacks quota.
+    `amounts`: what it asks for, by quota key. `pools`: where it may run, as bits; EVERYWHERE if it lacks quota.
     """
 
     row: int
@@ -72,10 +72,10 @@ class Claim(NamedTuple):
 
 @compiled
 def running_table(rows: Table, jobs: Table, pools: Table, homes: Table, min_run: int) -> Table:
-    """Return these running jobs in the columns of `Running`.
+    """Return the table of `Running` for the running jobs `rows`.
 
-    `pools` are those of each shape, as bits. `homes` has for each queue its first slot (below 0: in no tree) and the
-    run time that it guarantees, µs; all have `min_run`.
+    `pools` has the pools of each shape, as bits. `homes` has for each queue its first slot (below 0: in no tree) and
+    the minimum run time that it guarantees, µs. `min_run` (µs) is the minimum for all jobs.
     """
     table = np.empty((rows.shape[0], RUNNING_WIDTH), dtype=np.int64)
     for i in range(rows.shape[0]):
@@ -90,7 +90,7 @@ def running_table(rows: Table, jobs: Table, pools: Table, homes: Table, min_run:
 
 @inlined
 def _asks(claim: Claim) -> bool:
-    """Return whether it asks for something that quotas count."""
+    """Return whether the waiting job asks for something that quotas count."""
     asks = False
     for key in range(claim.amounts.shape[0] if claim.first >= 0 else 0):
         asks = asks or claim.amounts[key] > 0
@@ -106,7 +106,7 @@ def _is_near(claim: Claim, other: Table) -> bool:
 
 @inlined
 def _has_passed(claim: Claim, other: Table) -> bool:
-    """Return whether a job of lower priority started while the other waited, and no queue guarantees it a minimum."""
+    """Return whether a job of lower priority started while the other waited, and has no guaranteed minimum run time."""
     passed = claim.preempts_passing and other[R_PRIORITY] < claim.priority and other[R_STARTED] > claim.since
     return bool(passed and other[R_GUARANTEED] == 0 and (not claim.by_share or other[R_QUEUE] == claim.queue))
 
@@ -119,7 +119,7 @@ def _is_lower(claim: Claim, other: Table) -> bool:
 
 @inlined
 def _holds_against(running: Running, claim: Claim, home: int, level: int, asks: bool) -> bool:
-    """Return whether all queues on the other side borrow, and the newcomer's side is in quota up to the level."""
+    """Return whether the running job's queues below the common ancestor all borrow, and `level` reaches up to there."""
     if home < 0 or not asks:
         return True
     if level != BORROWING:
@@ -131,7 +131,7 @@ def _holds_against(running: Running, claim: Claim, home: int, level: int, asks: 
 
 @compiled
 def mark(running: Running, claim: Claim, level: int, marks: Table) -> None:
-    """Write for each running job whether the job may evict it at a level, as bits."""
+    """Write into `marks`, for each running job, whether the waiting job may evict it at a level, as bits."""
     asks = _asks(claim)
     for i in range(marks.shape[0]):
         other, holds, borrows, gives = running.table[i], False, False, False
@@ -180,8 +180,8 @@ NONE_PROVEN, NONE_FOUND, MAY_BE = range(3)
 def finds_victims(now: int, running: Running, claim: Claim, cap: int, exact: int) -> tuple[int, int]:
     """Return whether an eviction may let a job start, and when (µs) time alone may change that; -1: never.
 
-    No eviction can if the job may evict no job at any level, or lacks quota even without all that it may evict. Among
-    at most `exact` candidates the search is exact. Victims hold at most `cap` milli-GPUs.
+    No eviction helps if the job may evict no job at any level, or lacks quota even after all evictions that it may
+    make. Among at most `exact` candidates the search is exact. Victims hold at most `cap` milli-GPUs.
     """
     limits, until, answer = running.limits, FOREVER, NONE_PROVEN
     if not could_ever(limits, claim.first, claim.amounts):

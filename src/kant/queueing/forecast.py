@@ -1,4 +1,4 @@
-"""Forecast: the commitments of every node from now on, kept in step with the state from cycle to cycle."""
+"""Forecast: until when running jobs and reservations hold which devices, kept in step with the state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NoRoom(Protocol):
 
 
 class Calendar(Protocol):
-    """Commitments in time on real devices (`placement/calendar/calendar.py`). Keys are job rows."""
+    """Which job holds which devices from when until when (`placement/calendar/calendar.py`). Keys are job rows."""
 
     held: dict[int, tuple[Allocation, int, int]]
 
@@ -61,11 +61,11 @@ class Calendar(Protocol):
 
 
 class Forecast:
-    """Running jobs up to their expected end, and reservations. The current plan may change it.
+    """The devices that running jobs hold up to their expected end, and the reservations: the commitments.
 
-    The next `refresh` undoes these changes. `opened` counts how often capacity came free sooner than planned, in the
-    state or by a plan: then a search that failed may be repeated. `tightened`: a commitment was added or lasts longer,
-    so reservations may no longer hold.
+    The current plan may change them; the next `refresh` undoes these changes. `opened` counts how often capacity came
+    free sooner than planned, in the state or by a plan: then a search that failed may be repeated. `tightened`: a
+    commitment was added or lasts longer, so reservations may no longer hold.
     """
 
     def __init__(self, state: ClusterState, calendar: Calendar, estimates: Estimates) -> None:
@@ -166,7 +166,7 @@ class Forecast:
     # --- written by the plan --------------------------------------------------------------------------------
 
     def starts(self, row: int, allocation: Allocation, now: int, end: int) -> None:
-        """Commit the place of a job that the plan starts."""
+        """Enter the devices of a job that the plan starts in the calendar, from `now` until `end` (µs)."""
         promise = self.state.reserved.get(row)
         if promise is not None and (promise.start > now or not np.array_equal(promise.allocation, allocation)):
             self.opened += 1
@@ -176,7 +176,7 @@ class Forecast:
             heappush(self._ends, (end, row))
 
     def reserves(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """Commit a place that the plan reserves."""
+        """Enter devices that the plan reserves in the calendar, from `start` until `end` (µs)."""
         self.withdraws(row)
         self.calendar.add(row, allocation, start, end)
 

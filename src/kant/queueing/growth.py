@@ -29,17 +29,17 @@ Counts = tuple[int, ...]
 
 
 class Elastic(Struct, frozen=True, forbid_unknown_fields=True):
-    """When running elastic gangs grow.
+    """The time after which a running elastic gang may grow.
 
     `grow_s`: a running gang grows once it has had its size for this many seconds, if no waiting job can use the free
-    capacity; or at once, if its owner has scaled it up (`JobScaled`). -1: it does not grow.
+    capacity; or at once, if its owner has scaled it up (`JobScaled`). -1: running gangs never grow.
     """
 
     grow_s: Annotated[int, Meta(ge=-1, le=10**9)] = 600
 
 
 class Growth:
-    """Grows the gangs of one state. It remembers which gangs found no capacity; forgetting that only costs time."""
+    """Grows the gangs of one state, and caches which gangs found no capacity; without the cache it is only slower."""
 
     def __init__(self, state: ClusterState, rule: Elastic) -> None:
         self.state = state
@@ -64,10 +64,10 @@ class Growth:
     # --- starting gangs ------------------------------------------------------------------------------------------
 
     def _widen(self, cycle: CyclePlan, start: Start) -> None:
-        """Place the whole gang again with as many pods as fit; if no more fit, its floor stays where it is."""
+        """Place the whole gang again with as many pods as fit; if no more fit, it keeps the placement of its floor."""
         row, trial, shapes = self.state.rows[start.job], cycle.placer.trial, self.state.shapes
         if row in self.state.burst_replicas and gives_back_after(cycle, start):
-            return  # it would have to start after those stops, but before its burst replicas
+            return  # the larger gang would have to start after the later stops, but before its burst replicas
         option = self._option(cycle, row, start.allocation)
         assert option is not None, "it has just been placed there"
         floor = tuple(group.count for group in option.groups)
@@ -102,7 +102,7 @@ class Growth:
                 cycle.wake_at(ripe)
             elif (
                 cycle.forecast is not None
-                or cycle.stopped  # it may use what the plan frees
+                or cycle.stopped  # the gang may use what the plan frees
                 or cycle.shrunk
                 or state.books  # time alone ends a booking
                 or self._failed.get(row) != (progress.pods, progress.shape.index, self._stamp(row))
@@ -110,7 +110,7 @@ class Growth:
                 yield row
 
     def _stamp(self, row: int) -> int:
-        """Return a stamp that changes when capacity is freed or quotas change: until then "no room" holds."""
+        """Return a stamp that changes when capacity is freed or quotas change: until then no retry helps."""
         state = self.state
         shape = state.shape_of(row)
         room = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), P_FREED].sum())

@@ -1,6 +1,6 @@
-"""Which blocked jobs hold a job of lower priority back.
+"""Which blocked jobs keep a job of lower priority from starting; they "hold" it.
 
-Python and kernels call these. The rules of priority are in `queueing/priority.py` and design note 51.
+Python and compiled code call these functions. `queueing/priority.py` and design note 51 have the rules of priority.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ def make_holder_of(
     lacks: Callable[[Any, int, int], int] | None, is_near: Callable[[Any, int, int, int, int], bool],
     has_more_right: Callable[[Any, int, int, int, int], bool] | None, kernel: Callable[[Any], Any],
 ) -> HolderOf:  # fmt: skip
-    """Build the function that says which blocked jobs hold a job of lower priority, around questions about `view`.
+    """Build the function that finds which blocked jobs hold a job of lower priority, from callbacks that take `view`.
 
-    `lacks` says what a blocked job lacks, by its row and shape (None: always capacity). The others are about both jobs.
-    `is_near`: they may use the same nodes. `has_more_right`: the job is in quota, and the blocked job of another queue
-    would borrow (None: never). If the blocked job ran, this one could reclaim its place.
+    `lacks` returns what a blocked job (its row and shape) lacks; None: always capacity. `is_near` returns whether the
+    blocked job and the job may use the same nodes. `has_more_right` returns whether the job is in quota and the blocked
+    job of another queue would borrow, so that the job could reclaim its capacity; None: never.
     """
 
     def holder_of(
         view: Any, blocked: Table, count: int, jobs: Table, row: int, shape: int, now: int, hold: int, fixed: int,
         min_run: int,
     ) -> tuple[int, int, int, bool]:  # fmt: skip
-        """Return the number of the first of the `count` blocked jobs that holds the job, until when it does, and until
-        when the first of all does, µs (-1, -1 and FOREVER if none does); and whether all of them lack capacity.
+        """Return the index of the first of the `count` blocked jobs that holds the job; until when it does (µs); the
+        earliest end of any hold (µs); whether all holders lack capacity. Without holders: -1, -1, FOREVER, True.
 
-        `blocked` has row, shape, and in its last column whether the job is a holder, which is written. It is one for
-        `hold` µs of its wait if the job may be preempted at once (its queue guarantees a run time of `min_run`), else
-        for `fixed` µs. If it lacks quota, it holds the other jobs of its queue, or of its user there.
+        `blocked` has a job per row: first its row and shape; the last column is set to 1 for a holder, else to 0. A job
+        holds others for the first `hold` µs of its wait if they are preemptible and have no minimum run time
+        (`min_run`), else for `fixed` µs. A job that lacks quota holds only jobs of its queue, or of its user there.
         """
         holder, until, soonest, by_capacity, queue = -1, -1, FOREVER, True, jobs[row, c.J_QUEUE]
         lasts = hold if jobs[row, c.J_PREEMPTIBLE] == 1 and min_run == 0 else fixed

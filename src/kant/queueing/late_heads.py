@@ -1,7 +1,7 @@
-"""Late heads: a blocked job that has waited too long takes the places of jobs that passed it.
+"""Late heads: a blocked job that has waited too long takes the devices of jobs that passed it.
 
-One function around questions, as the order of service is (`service_order.py`): a cycle answers them from its trial
-(`disciplines/backfill.py`), a simulated run from columns (`sim/serve_heads.py`).
+As in `service_order.py`, one function is built from callbacks: those of a cycle use its trial
+(`disciplines/backfill.py`), those of a simulated run use tables (`sim/serve_heads.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.waiting import B_MILLI, B_REACH
 
 STARTS, STAYS, MAY_NOT, UNDECIDED = range(4)
-"""Of a late head: it starts; no job that passed it keeps it from starting; it may not stop enough of these, so the head
-of another queue is tried; or the view does not decide."""
+"""The outcomes for a late head: it starts; no job that passed it keeps it from starting; it may not stop enough of
+these, so the head of another queue is tried; the callback cannot decide."""
 
 ServeHeads = Callable[[Any, Any, Table, Table, Any, int, int], int]
 OfHead = Callable[[Any, int, int], bool]
@@ -27,11 +27,11 @@ def make_serve_heads(
     waits: OfHead | None, is_held: OfHead | None, take_places: Callable[[Any, int, int, int], int],
     kernel: Callable[[Any], Any],
 ) -> ServeHeads:  # fmt: skip
-    """Build the function that serves late heads, around questions about `view`.
+    """Build the function that serves late heads, from callbacks that take `view`.
 
-    `waits` says of a row and a shape whether the job waits for its queue, its quota or a node, so that another head is
-    served (None: never). `is_held` says of a row and a bucket whether a blocked job of higher priority holds it (None:
-    never). `take_places` says of row, shape and bucket what becomes of a late head.
+    `waits(view, row, shape)`: whether the job waits for its queue, its quota or a node, so that another head is served
+    (None: never). `is_held(view, row, bucket)`: whether a blocked job of higher priority keeps the job from starting
+    (None: never). `take_places(view, row, shape, bucket)`: serve a late head, and return STARTS, STAYS and so on.
     """
 
     def serve(view: Any, heads: Any, buckets: Table, jobs: Table, rules: Any, queues: int, now: int) -> int:
@@ -39,7 +39,7 @@ def make_serve_heads(
 
         The heads of a lane compete for the same nodes, and are all large or all small; `rules` has the fields of
         `Backfill`. With `queues` > 1 the heads of that many queues are distinguished. Returns when the next
-        head is late (FOREVER: none will be), µs; -1 if the view does not decide.
+        head is late, µs (FOREVER: none will be); -1 if `take_places` cannot decide.
         """
         served, freed = np.zeros(2 * (buckets[0, B_REACH] + 1), dtype=np.bool_), False
         without, next_late = np.zeros((queues, served.shape[0]), dtype=np.bool_), FOREVER

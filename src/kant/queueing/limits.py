@@ -77,7 +77,7 @@ class Limits:
                 for row in [row for row in state.jobs_on(node) if row not in cycle.stopped]:
                     cycle.evict(row, why="drain")
                     cycle.drained.append(row)
-                    cycle.wake_at(cycle.now + 1)  # to retry it if it cannot move
+                    cycle.wake_at(cycle.now + 1)  # to retry the job if it cannot move
 
     def _keep_bookings(self, cycle: CyclePlan) -> None:
         """Evict the jobs on GPUs whose reservation has begun; expire the jobs whose own reservation has ended.
@@ -102,10 +102,10 @@ class Limits:
             if any(devices & mask and name != own for node, mask in held for devices, name in begun.get(node, ())):
                 cycle.evict(row, why="reservation")
                 cycle.victims.append(row)
-                cycle.wake_at(now + 1)  # to retry it if it cannot move
+                cycle.wake_at(now + 1)  # to retry the job if it cannot move
 
     def _stop_replicas(self, cycle: CyclePlan) -> None:
-        """Evict burst replicas whose base job does not run. If it restarts at once, so do they."""
+        """Evict burst replicas whose base job does not run. If the base job restarts in this plan, they do too."""
         state = self.state
         for base, replicas in state.burst_replicas.items():
             if base not in state.running or base in cycle.stopped:
@@ -113,4 +113,4 @@ class Limits:
                     if row in state.running and row not in cycle.stopped:
                         cycle.evict(row, why="core")
                         cycle.drained.append(row)
-                        cycle.wake_at(cycle.now + 1)  # to retry it if it cannot move
+                        cycle.wake_at(cycle.now + 1)  # to retry the job if it cannot move

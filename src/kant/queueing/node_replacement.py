@@ -1,6 +1,6 @@
 """Node replacement: a gang that has lost a node gets a new one before any other job may take the devices that it held.
 
-The driver evicts the whole gang, so it is never partially bound. It restarts from its checkpoint, in one decision, on
+The driver evicts the whole gang, so it is never partially bound. The gang restarts from its checkpoint, in one step, on
 its remaining devices and on those that replace the lost ones. If that is not possible it holds nothing, and waits at
 its place in the queue like any other job.
 
@@ -18,10 +18,10 @@ from kant.queueing.ports import ReplacedGang
 
 
 def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
-    """Restart the gangs that have just lost a node, in the order of the losses, and those that this plan drains.
+    """Restart the gangs that have just lost a node, in the order of the losses, and those evicted from draining nodes.
 
-    A drained gang that cannot stay near, or any without `in_place`, moves like a victim of preemption if it fits
-    elsewhere. Burst replicas come last: if their base job got another place, they run on.
+    An evicted gang that cannot stay near its nodes (without `in_place`: any such gang) moves like a victim of
+    preemption if it fits elsewhere. Burst replicas come last: they restart only if their base job does.
     """
     state, base = cycle.state, cycle.state.jobs[:, J_BASE]
     window = cycle.pending.requeue.in_place_s if in_place else -1
@@ -46,7 +46,7 @@ def _replace_broken(cycle: CyclePlan, rows: list[int], window: int) -> None:
     state, waiting = cycle.state, cycle.pending
     for row in rows:
         late = cycle.now - int(state.jobs[row, J_SINCE]) > window * SECOND
-        if late or row in waiting.leaving or row in state.reserved:  # a reservation serves it as well
+        if late or row in waiting.leaving or row in state.reserved:  # a reservation starts the job instead
             continue
         made = _replaced(cycle, row, state.health.broken[row])
         if made is not None:
@@ -81,7 +81,7 @@ def complete_bound(cycle: CyclePlan) -> None:
 def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False) -> ReplacedGang | None:
     """Place a gang that still has a part of `held`: this part stays, and the missing pods go near it, within its quota.
 
-    With `bound` the part stays even on nodes that take no new pods. The place is clear of all reservations.
+    With `bound` the part stays even on nodes that take no new pods. The placement is clear of all reservations.
     """
     trial, admission, forecast = cycle.placer.trial, cycle.admission, cycle.forecast
     if admission.closed(row) is not None:

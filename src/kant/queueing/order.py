@@ -14,7 +14,7 @@ from kant.queueing.shares import Shares
 
 
 class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
-    """Base of the orders. Jobs rank by priority, the order's key and arrival; before these by queue, if it shares.
+    """The base class of the orders. Jobs rank by queue (if the order `shares`), priority, the order's key and arrival.
 
     Unless the order is `moving`, the key of a waiting job must not change while it waits: the queue is kept sorted,
     not sorted again.
@@ -24,19 +24,19 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, resources="none", method="rule")
     """Its tags in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and override what differs."""
     remembers: ClassVar[bool] = False
-    """Whether each cycle starts from the ranking of the last one (column J_RANK), which time alone may change."""
+    """Whether each cycle starts from the ranking of the previous cycle (column J_RANK). Time alone may change it."""
     moving: ClassVar[bool] = False
     """Whether keys change with time or with the set of waiting jobs: every cycle then computes all keys."""
     by_priority: ClassVar[bool] = True
     """Whether a job of higher priority comes first, whatever its key."""
     shares: ClassVar[bool] = False
-    """Whether the order ranks queues first: by `share`, and a job of the lowest queue goes first."""
+    """Whether the order ranks queues before jobs: the jobs of the queue with the smallest `share` go first."""
 
     outgrown: ClassVar[bool] = False
     """Whether a job's key rises as it runs: keys, and not submission, then decide which jobs are behind a late head."""
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
-        """Return a key for each of `rows` of the job table (`moving`: all waiting jobs, as their wait began)."""
+        """Return a sort key for each job of `rows`, the smallest first. A `moving` order gets all waiting jobs."""
         raise TypeError(f"{type(self).__name__} is no order: it has no keys")
 
     def falls_behind(self, jobs: Table, rows: Table, key: int, now: int) -> Table:
@@ -45,7 +45,7 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
         raise TypeError(f"{type(self).__name__} is not outgrown")
 
     def share(self, shares: Shares, queue: int) -> tuple[float, ...]:
-        """Return the share that `queue` has used; the least goes first. Called repeatedly, if the order shares."""
+        """Return the share that `queue` has used, as a sort key, the smallest first. Called if the order `shares`."""
         raise TypeError(f"{type(self).__name__} does not share")
 
     def demotions(self, jobs: Table, running: Table, now: int) -> Sequence[tuple[int, int]]:
@@ -53,5 +53,5 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
         return ()
 
     def review_at(self, jobs: Table, running: Table, now: int) -> int:
-        """Return when time alone changes the order if `running` runs on, µs; -1: never. Called if it `remembers`."""
+        """Return when (µs) time alone changes the ranking if `running` run on; -1: never. Called if it `remembers`."""
         return -1

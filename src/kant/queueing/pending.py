@@ -43,7 +43,7 @@ LOWERED = 1 << 40
 """How much jobs beyond a soft budget are lowered in priority: more than the difference of any two priorities."""
 
 MOST_UNUSED = 1024
-"""The most buckets and keys without jobs before they are renumbered."""
+"""How many unused buckets and keys may exist before all are renumbered."""
 
 
 class PendingQueue(Buckets):
@@ -51,7 +51,7 @@ class PendingQueue(Buckets):
 
     `bucket_of` maps queue and shape to the bucket of a job (None: no buckets). `preempts` says whether waiting jobs may
     evict running ones, `draws` whether the placement draws random numbers by job, and `fair` whether queues reclaim up
-    to their fair shares. `may_fit` is False for a shape that certainly finds no place now.
+    to their fair shares. `may_fit` returns False for a shape that cannot be placed now.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PendingQueue(Buckets):
         self.may_fit = may_fit
         self.rounds = 0
         """How many rounds over the buckets have begun."""
-        self._priorities: set[int] = set()  # seen so far, until there are two
+        self._priorities: set[int] = set()  # the priorities seen, until there are two
         self.now = state.now
         self.arrived: list[int] = []
         """Rows that no cycle has checked for rejection yet."""
@@ -73,12 +73,12 @@ class PendingQueue(Buckets):
         """Whether the first job of some bucket may be tried now, or after a check whether it may fit."""
         self.doubts = False  # whether a key may be STIRRED or UNPROVEN
         self.retry_until = -1
-        """The last time at which time alone may change a verdict, µs."""
+        """The latest time (µs) at which a verdict may change although nothing else happens; -1: none."""
         self.wakes_on = 0
         """The changes that wake a sleeping bucket, or have woken one since no bucket slept, as bits."""
-        self._kept = False  # whether some job waits for quota: the heads say which
+        self._kept = False  # whether a job may wait for quota, which is then in `heads`
         self.back_offs = BackOffs(state, requeue)
-        self._base_runs: dict[int, bool] = {}  # whether a base job runs after the plan
+        self._base_runs: dict[int, bool] = {}  # for each base job that the plan starts or stops: whether it runs then
         self.released: list[int] = []
         """Waiting burst replicas whose base job the current plan has started, and that were not tried since."""
         self.opened = False  # whether the plan has freed capacity since this round began
@@ -201,7 +201,7 @@ class PendingQueue(Buckets):
             elif replicas:
                 self._drop(replicas)
                 if base not in state.live:
-                    self.arrived = sorted({*self.arrived, *replicas})  # they can never run
+                    self.arrived = sorted({*self.arrived, *replicas})  # these replicas can never run
         return found
 
     # --- back-off and burst replicas -------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class PendingQueue(Buckets):
     # --- buckets ---------------------------------------------------------------------------------------------
 
     def of_one_priority(self, priorities: Table) -> int:
-        """Return how many of the first of these arrivals have the priority of all earlier jobs, and record it."""
+        """Return how many leading arrivals have the one priority seen so far; the first job ever sets this priority."""
         if not self._priorities and len(priorities):
             self._priorities.add(int(priorities[0]))
         others = np.flatnonzero(priorities != min(self._priorities, default=0))
@@ -339,14 +339,14 @@ class PendingQueue(Buckets):
             self.doubts = self.doubts or done & w.DOUBTS > 0
 
     def wakes_at(self, heads: list[Head] | None = None) -> int:
-        """Return when (µs) time alone may first let one of these first jobs start; -1: never. By default, of all."""
+        """Return when (µs) time alone may first let one of `heads` start, by default all first jobs; -1: never."""
         buckets = [head[2] for head in (self.heads() if heads is None else heads)]
         return int(w.wakes_first(self.entries, self.verdicts, self.buckets[buckets, w.B_TOP], self.now))
 
     # --- one cycle -------------------------------------------------------------------------------------------
 
     def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, int]]:
-        """Yield each first job that may start now (row, shape and bucket), best first, by `share` of its queue.
+        """Yield the first jobs of buckets that may start now (row, shape, bucket), best first; by `share`, if given.
 
         The caller calls `took` or `sleep` before it asks for the next one. If the plan frees capacity meanwhile,
         another round over the woken buckets follows, in order.
@@ -382,7 +382,7 @@ class PendingQueue(Buckets):
                 self.opened = True
 
     def stops(self, row: int) -> None:
-        """Follow the stop of a running job by the plan. Others may fit in its place; its replicas are not tried."""
+        """Follow the stop of a running job by the plan. Others may fit on its devices; its replicas are not tried."""
         self.frees(self.state.running[row])
         if row in self.state.burst_replicas:
             self._base_runs[row] = False

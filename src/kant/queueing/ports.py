@@ -32,7 +32,7 @@ class ReplacedGang(Protocol):
 
 
 class Asked(Protocol):
-    """The questions of a search for victims about a set of candidates, which is the bits of one integer."""
+    """What a search for victims asks about a set of candidates. The set is given as the bits of one integer."""
 
     which: Table
     counts: Table
@@ -57,7 +57,7 @@ class Draft(Protocol):
 
 
 class Placer(Protocol):
-    """Finds places for gangs. Placements stay taken on `trial` until it is rolled back."""
+    """Places gangs on nodes and devices. Placements stay on `trial` until it is rolled back."""
 
     trial: Trial
 
@@ -94,7 +94,7 @@ class Placer(Protocol):
 class NotNow(NamedTuple):
     """Evicting running jobs does not let a job start in this cycle.
 
-    `retry_at` is when a running job reaches its minimum run time and the job may fit in its place, µs; -1: unknown.
+    `retry_at` is when a running job reaches its minimum run time and may be evicted for the job, µs; -1: unknown.
     `definitive`: it is proven that nothing else helps before capacity or a quota changes. Otherwise the search may have
     missed victims, and the job is tried again in the next cycle. `no_candidates`: no running job is of lower priority
     or beyond its quota (`ClusterState.eviction_bounds`).

@@ -28,8 +28,8 @@ from kant.queueing.tries import find_place
 
 
 class Holding(NamedTuple):
-    """What holds a job: the first of its holders, until when that holds it, and until when the first of all does, µs;
-    and the shapes of all, if none of them lacks quota.
+    """The blocked jobs that hold a job. `row` is the first, and holds it until `until` (µs). `soonest`: when the first
+    of all ceases to hold it (µs). `shapes`: those of all holders; None if one waits for quota or its queue.
     """
 
     row: int
@@ -52,7 +52,7 @@ class PriorityHolds:
         self._holder_of = _built(cycle.limited)
 
     def holders(self, row: int, shape: Shape, grows: bool = False) -> Holding | None:
-        """Return which blocked jobs hold a job now, or a running gang that `grows`; None if none does."""
+        """Return which blocked jobs hold a job now, or keep a running gang from growing (`grows`); None if no job."""
         state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
         above = self._above.get((self.cycle.pending.rounds, state.jobs.item(row, J_PRIORITY)))
         if above is None or self.cycle.by_share:
@@ -86,14 +86,14 @@ class PriorityHolds:
         return -1 if holding is None else holding.soonest
 
     def beside(self, row: int, shape: Shape, holding: Holding) -> Allocation | Outranked:
-        """Return a place for a job that none of its holders can ever use, taken on the trial; or which job holds it."""
+        """Place a job, on the trial, on nodes that none of its holders can ever use; or return which job holds it."""
         place = self._place_beside(row, shape, holding.shapes) if holding.shapes is not None else None
         return Outranked(self.state.ids[holding.row], holding.until) if place is None else place
 
     def _place_beside(self, row: int, shape: Shape, holders: Sequence[int]) -> Allocation | None:
-        """Place a job, within its quota, on nodes that no job of these shapes can ever use; None if there is no place.
+        """Place a job, within its quota, on nodes that no job of these shapes can ever use; None if it does not fit.
 
-        The placement is taken on the trial.
+        The job is placed on the trial.
         """
         cycle, nodes = self.cycle, len(self.state.empty)
         useless = np.ones(nodes, dtype=np.bool_)
@@ -117,7 +117,7 @@ class PriorityHolds:
             return False
         near = bool(other.pool_bits & shape.pool_bits & self._pools_with_nodes)
         if near and (other.ask.node_sets or shape.ask.node_sets):
-            empty, admitting = self.state.empty, shapes.admitting  # who has left stays in its node sets
+            empty, admitting = self.state.empty, shapes.admitting  # nodes that left stay in node sets
             both = admitting(other, empty[:, POOL]) & admitting(shape, empty[:, POOL])
             near = bool((empty[both, STATUS] == NodeStatus.IN_SERVICE).any())
         return near
@@ -143,8 +143,8 @@ class PriorityHolds:
     def _find_above(self, priority: int) -> Table:
         """Return the first jobs of the buckets that have a higher priority, best first.
 
-        They have been tried before any job of lower priority, so they are blocked. They are the same for all jobs of a
-        priority, unless queues share: then jobs of several priorities are tried in between.
+        These have been tried before any job of lower priority, so they are blocked. They are the same for all jobs of a
+        priority, unless the order ranks queues by share: then jobs of several priorities are tried in between.
         """
         pending, state = self.cycle.pending, self.state
         heads = pending.first_jobs() if state.books else pending.heads(above=priority)
@@ -159,7 +159,7 @@ class PriorityHolds:
     def _has_more_right(self, one: int, its: int, row: int, own: int) -> bool:
         """Return whether a job is in quota, and a blocked job of another queue would borrow.
 
-        If the blocked job ran, the other one could reclaim its place.
+        If the blocked job ran, the other job could evict it to reclaim quota.
         """
         cycle, jobs, shapes = self.cycle, self.state.jobs, self.state.shapes.shapes
         if cycle.evictor is None or self.state.quota_usage.tree is None:

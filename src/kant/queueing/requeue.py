@@ -53,7 +53,7 @@ class BackOffs:
         self.requeue = requeue
         self.ends: list[tuple[int, int]] = []
         """A heap of (end of the back-off, row). Entries of jobs that no longer wait are dropped when popped."""
-        self._end: dict[int, int] = {}  # the current end by row
+        self._end: dict[int, int] = {}  # the end of the current back-off of each row
 
     def waits(self, row: int, now: int) -> bool:
         """Return whether a job is in back-off at `now`; if so, its end is recorded."""

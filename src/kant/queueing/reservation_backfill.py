@@ -38,7 +38,7 @@ class ReservationBackfill:
     the order plan around it, and only a job of higher priority suspends it. Otherwise the order decides in every cycle:
     all reservations are made again from the first job on.
 
-    A reservation is a start and an end, with devices that serve it. These are the devices freed last before the start.
+    A reservation is a start and an end, with the devices that are freed last before this start.
     To let a job start, or get an earlier reservation, reservations that begin later may take other devices at the same
     start (`reservation_moves.py`). This is tried while there are at most `moves` reservations.
 
@@ -84,7 +84,7 @@ class ReservationBackfill:
         self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
 
     def run(self) -> None:
-        """Start every waiting job, reserve a place for it, or let it wait."""
+        """Start every waiting job, reserve devices for it, or let it wait without a reservation."""
         cycle, state = self.cycle, self.state
         for row in self._broken():
             self._suspend(row)
@@ -184,7 +184,7 @@ class ReservationBackfill:
                 self.no_room.now += 1
 
     def _resume(self, least: int = -FOREVER) -> None:
-        """Resume suspended reservations of at least this priority; a job whose place is taken is served later."""
+        """Resume suspended reservations of at least this priority; a job whose devices are taken is served later."""
         for row, old in list(self.suspended.items()):
             if self.behind.get(row, -FOREVER - 1) < least:
                 continue
@@ -193,10 +193,10 @@ class ReservationBackfill:
                 self.forecast.reserves(row, old.allocation, old.start, old.end)
             else:
                 del self.behind[row]
-                self.forecast.opened += 1  # others may use the rest of its former place
+                self.forecast.opened += 1  # others may use the rest of its former devices
 
     def _suspend(self, row: int) -> None:
-        """Take a reservation off the calendar; its holder may get it back when it is served."""
+        """Take a job's reservation off the calendar; the job may get it back when the job is served."""
         if row in self.state.reserved and row in self.calendar:
             self.suspended[row] = self.state.reserved[row]
             self.forecast.withdraws(row)
@@ -204,10 +204,10 @@ class ReservationBackfill:
     # --- one job -----------------------------------------------------------------------------------------------
 
     def _reconsider(self, rows: Table, at: int) -> int:
-        """Keep or improve reservations without suspending them; return the place of the first job from `at` on that
+        """Keep or improve reservations without suspending them; return the index of the first job from `at` on that
         `_serve` must serve.
 
-        It decides what `_serve` would decide. Most reservations are kept, which costs one query for all of them.
+        The decisions are those that `_serve` would make. Most reservations are kept, at one query for all of them.
         """
         cycle, state = self.cycle, self.state
         while at < len(rows):
@@ -248,7 +248,7 @@ class ReservationBackfill:
         return at
 
     def _may_keep(self, row: int) -> bool:
-        """Return whether a job with a reservation waits for nothing but its start."""
+        """Return whether a job with a reservation waits only for the start of that reservation."""
         admission = self.cycle.admission
         if self.plain:
             return True
@@ -316,12 +316,12 @@ class ReservationBackfill:
             if self.cycle.order.outgrown or not made.definitive:
                 self.unserved.append((row, shape))
             return None
-        self.forecast.tightened = True  # it ignores reservations
+        self.forecast.tightened = True  # the preempting head ignores reservations
         return made
 
     def _start(self, row: int, allocation: Allocation) -> None:
         self.suspended.pop(row, None)
-        if self.state.books and self.cycle.booked.own(row):  # it may take CPU that is reserved
+        if self.state.books and self.cycle.booked.own(row):  # the job may take CPU that is reserved
             self.forecast.tightened = True
         self.cycle.start(row, allocation)
 
@@ -356,9 +356,9 @@ class ReservationBackfill:
     def _earliest(
         self, row: int, shape: Shape, duration: int, until: int, best: tuple[int, Allocation] | None
     ) -> tuple[int, Allocation] | None:
-        """Return the earliest start, and a place; `best` is the earliest that the caller has found for other options.
+        """Return the earliest start (µs) and its devices, or None. `best`: the earliest found for other options so far.
 
-        If the start is now, the profile's placement chooses the place.
+        If the start is now, the profile's placement chooses the devices.
         """
         now = self.cycle.now
         found = self.calendar.earliest(shape, duration, now)
@@ -371,10 +371,10 @@ class ReservationBackfill:
         return None if placed is None else (found[0], placed)
 
     def _placed(self, row: int, shape: Shape, proven: Allocation, until: int) -> Allocation | None:
-        """Return the place that the profile's placement chooses for a gang that fits now.
+        """Return the devices that the profile's placement chooses for a gang that fits now.
 
-        None if its place is booked for others and it may run into that time, although it is planned to end before; or
-        if it needs CPU or memory that belongs to booked GPUs.
+        None if its devices are booked for others and its limit reaches into that time, although it is planned to end
+        before; or if it needs CPU or memory that belongs to booked GPUs.
         """
         result = self.cycle.place_beside(row, shape, until)
         if isinstance(result, NoFit):  # several groups: the two searches may differ, and `proven` fits too
@@ -386,7 +386,7 @@ class ReservationBackfill:
         return result
 
     def _now(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
-        """Place a job that gets no reservation itself, clear of all reservations; None if there is no place."""
+        """Place a job that gets no reservation itself, clear of all reservations; None if it does not fit."""
         if self._known_to_fail(shape, duration):
             return None
         placed: Allocation | None = None
@@ -406,7 +406,7 @@ class ReservationBackfill:
         return None if proven is None else self._placed(row, shape, proven, until)
 
     def _known_to_fail(self, shape: Shape, duration: int) -> bool:
-        """Return whether such a run found no room, and none was freed since. False with bookings: limits count too."""
+        """Return whether a job of this shape and duration found no room since any was freed. False with bookings."""
         if self.state.books:
             return False
         return self.no_room.knows(shape.index, duration, -1 if self.suspended else self._stamp())
@@ -416,7 +416,7 @@ class ReservationBackfill:
         return self.state.capacity_version + self.state.node_version + self.forecast.opened
 
     def _serve_candidates(self, candidates: list[int]) -> None:
-        """Serve the candidates whose state may change; skip those that certainly wait on."""
+        """Serve the candidates whose state may change; skip those that certainly keep waiting."""
         state, at, rows = self.state, 0, np.array(candidates, dtype=np.int64)
         places = self.cycle.pending.places
         while at < len(rows):

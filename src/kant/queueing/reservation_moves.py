@@ -1,6 +1,6 @@
-"""Moves of reservations to other devices, at the same starts, to make a place for one more job.
+"""Moves of reservations to other devices, at the same starts, so that one more job fits.
 
-This module decides which may move, and writes the moves into the plan. How they move: `placement/calendar/moves.py`.
+This module decides which reservations may move; `placement/calendar/moves.py` finds the other devices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FAILURES = 4
 
 
 class ReservationMoves:
-    """The reservations of one cycle, and which of them have moved. If there are more than `most`, none moves."""
+    """The reservations of one cycle, and which of them have moved. If there are more than `most`, all stay."""
 
     def __init__(self, cycle: CyclePlan, most: int) -> None:
         assert cycle.forecast is not None
@@ -26,7 +26,7 @@ class ReservationMoves:
         self.forecast = cycle.forecast
         self.calendar = cycle.forecast.calendar
         self.most = most
-        self.attempts: Table = np.full(1, FAILURES, dtype=np.int64)  # that may still fail
+        self.attempts: Table = np.full(1, FAILURES, dtype=np.int64)  # how many attempts may still fail
         self.moved: dict[int, None] = {}
 
     def reserved(self) -> Table | None:
@@ -50,7 +50,7 @@ class ReservationMoves:
         return next((option.index for option in options if pools & ~option.pool_bits == 0), -1)
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
-        """Return the first start that the count of free GPUs allows, if it is before `before` and others can move."""
+        """Return the first start (µs) and devices if other reservations make way; None unless before `before`."""
         reserved = self.reserved() if shape.gpu_milli and shape.reservable else None
         if reserved is None or len(reserved) == 0 or self.attempts.item(0) <= 0:
             return None
@@ -66,7 +66,7 @@ class ReservationMoves:
     def place(self, row: int, shape: Shape, duration: int, start: int) -> Allocation | None:
         """Place a job at `start`. Reservations that begin no earlier may move to other devices at the same start.
 
-        None if there is no place; then nothing has moved. Otherwise the job's own reservation is off the calendar.
+        None if the job does not fit; then nothing has moved. Otherwise its own reservation is off the calendar.
         """
         reserved = self.reserved()
         if reserved is None:
@@ -80,8 +80,8 @@ class ReservationMoves:
     def first_sooner(self, rows: Table, at: int, given: int) -> tuple[int, bool, tuple[int, Allocation] | None]:
         """Return the first of `rows` from `at` on that needs a decision; each of them has a reservation.
 
-        Returns its place in `rows`; whether it keeps its reservation, and its wait must be recorded; and the start and
-        place of an earlier reservation, if it can have one. If neither, `_serve` must serve it. `given` is the run time
+        Returns its index in `rows`; whether it keeps its reservation, and its wait must be recorded; and the start and
+        devices of an earlier reservation, if it can have one. If neither, `_serve` must decide. `given`: the run time
         of the jobs, µs; -1: as in their columns.
         """
         cycle, state = self.cycle, self.cycle.state
@@ -97,7 +97,7 @@ class ReservationMoves:
     def first_candidate(self, rows: Table, at: int, stamp: int, lowest: int) -> tuple[int, Allocation | None]:
         """Return the first of `rows` from `at` on that can, or possibly can, start now without a reservation.
 
-        Returns its place in `rows`, and its allocation if others moved. `stamp` counts the changes that may allow it.
+        Returns its index in `rows`, and its allocation if others moved. `stamp` counts changes that may let jobs start.
         """
         cycle = self.cycle
         at, place, moved = self.calendar.first_candidate(

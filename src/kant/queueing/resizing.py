@@ -52,7 +52,7 @@ def grow(cycle: CyclePlan, row: int, pieces: Allocation) -> None:
 
 
 def shrink(cycle: CyclePlan, row: int, pieces: Allocation, by: str, why: str) -> None:
-    """Take `pieces` from a running gang for the job `by`; the trial already has them back."""
+    """Take `pieces` from a running gang for the job `by`; they are already free on the trial."""
     cycle.plan.decisions.append(Shrink(cycle.state.ids[row], pieces, by, why))
     cycle.shrinks(row, pieces)
     cycle.admission.resizes(row, pieces, -1)
@@ -64,7 +64,7 @@ def _forecast(cycle: CyclePlan, row: int, allocation: Allocation) -> None:
     if cycle.forecast is not None:
         forecast, calendar = cycle.forecast, cycle.forecast.calendar
         end = end_with(cycle, row, int(allocation[:, pl.PODS].sum()))
-        if row in calendar:  # with fewer pods it frees some now, with more it frees all sooner
+        if row in calendar:  # fewer pods free capacity now; with more pods the gang ends sooner
             fewer = bool(allocation[:, pl.PODS].sum() < calendar.allocation_of(row)[:, pl.PODS].sum())
             forecast.opened += fewer or end < calendar.expected_end(row)
         forecast.starts(row, allocation, cycle.now, end)

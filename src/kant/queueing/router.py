@@ -1,7 +1,7 @@
 """A router of policies: rules over features of the cluster state propose the active policy, a look-ahead confirms it.
 
 The idea of a scheduler above several agents, one of which acts, learned from demonstrations, is from SEIHAI (arXiv
-2111.08857). The first rule that holds proposes; without one, the `floor` acts. A driver asks for the look-ahead
+2111.08857). The first rule that holds proposes its policy; if none does, `floor` acts. A driver asks for the look-ahead
 (`sim/look_ahead.py`) and records its answer as an event.
 """
 
@@ -83,7 +83,7 @@ class PolicyRouter(Struct, frozen=True, forbid_unknown_fields=True):
         return self.pin or chosen
 
     def look(self, state: ClusterState, now: int) -> Route | None:
-        """Return the switch back to the floor that is due; None for none. Called while jobs wait."""
+        """Return the switch back to the floor if it is due now, else None. Called while jobs wait."""
         acts = self.acts(state)
         if self.pin or acts == self.floor or state.routed is None:
             return None
@@ -98,7 +98,7 @@ class PolicyRouter(Struct, frozen=True, forbid_unknown_fields=True):
     def proposal(self, state: ClusterState, now: int) -> tuple[str, str] | None:
         """Return the policy that a rule proposes instead of the floor, and why; None if no rule holds or nobody waits.
 
-        It may be the policy that acts.
+        The proposed policy may be the one that acts already.
         """
         if self.pin or not state.pending:
             return None
@@ -143,7 +143,7 @@ def features(state: ClusterState, now: int) -> dict[str, int]:
 
 
 def predictions(state: ClusterState, now: int) -> dict[str, int]:
-    """Return the percentages of recently ended jobs far shorter and far longer than their P50; 100 if too few ended."""
+    """Return which % of recently ended jobs ran far shorter, and far longer, than their P50; 100 if too few ended."""
     jobs = state.jobs[: len(state.ids) if state.history is not None else 0]
     ended = jobs[jobs[:, J_END] > now - LATELY]
     ended = ended[ended[:, J_P50] > 0] if len(ended) else ended

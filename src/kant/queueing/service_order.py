@@ -1,5 +1,5 @@
-"""The order of service: two functions around questions, which a cycle answers from its trial (`tries.py`), and a
-simulated run from columns, in compiled code (`sim/tries.py`)."""
+"""The order of service: two functions built from callbacks. Those of a cycle use its trial (`tries.py`), those of a
+simulated run use tables, in compiled code (`sim/tries.py`)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def make_nominate(
     fits: Callable[[Any, int, Any], bool], frees_capacity: Callable[[Any, int, Any], bool] | None,
     kernel: Callable[[Any], Any],
 ) -> Nominate:  # fmt: skip
-    """Build the function that says whether a job can start now, around questions about `view`.
+    """Build the function that returns whether a job can start now, from callbacks that take `view`.
 
-    `options` returns its shapes, in order (None: only its own). `in_quota`, `fits` and `frees_capacity` say of one of
-    them whether the quota has room (None: always), whether there is a place, and whether jobs were evicted for it and
-    it now has one (None: never). `view` keeps the place, or the reasons.
+    `options` returns the shapes to try, in order (None: only the job's own). For one of them, `in_quota` returns
+    whether the quota has room (None: always), `fits` whether it can be placed, and `frees_capacity` whether jobs were
+    evicted so that it can be placed (None: never). `view` keeps the placement, or the reasons against it.
     """
 
     def nominate(view: Any, row: int, shape: Any) -> bool:
@@ -42,10 +42,10 @@ def make_in_order(
     nominate: Nominate, start: Callable[[Any, int, int, Any], None], step_aside: Callable[[Any, int, int, Any], None],
     sleep: Callable[[Any, int, int, Any], None], kernel: Callable[[Any], Any],
 ) -> InOrder:  # fmt: skip
-    """Build the function that tries the first jobs of the awake buckets, best first, around questions about `view`.
+    """Build the function that tries the first jobs of the awake buckets, best first, from callbacks that take `view`.
 
     `first` and `following` return an entry (0: no job is left), row and shape. `is_held`: whether a blocked job of
-    higher priority holds the job (None: never); `fits_beside`: whether it then has a place that none of these can use.
+    higher priority holds the job (None: never); `fits_beside`: whether it still fits where no such job can ever run.
     A job that steps aside is tried again in the next cycle; one that sleeps, once a change may help it.
     """
 

@@ -27,7 +27,7 @@ class Shares:
         self.admission = admission
         self.quota_usage = state.quota_usage
         self.capacity = _capacity(state)
-        self.held: dict[int, list[int]] = {}  # by path node
+        self.held: dict[int, list[int]] = {}  # what each node of a path holds: GPUs, CPU, memory
         self._paths: dict[int, tuple[int, ...]] = {}
         self._of_keys: list[int] = []
         self._used: dict[int, dict[int, int]] = {}  # by half life, then by path node
@@ -46,7 +46,7 @@ class Shares:
         return path
 
     def weight(self, node: int) -> int:
-        """Return the weight of a path's node among its siblings."""
+        """Return the weight of a node of a path (`path`) among its siblings."""
         return self.quota_usage.tree.weight(node) if self.quota_usage.tree is not None and node >= 0 else 1
 
     def add(self, queue: int, held: Held, sign: int) -> None:
@@ -57,7 +57,7 @@ class Shares:
                 own[i] += sign * held[i]
 
     def dominant(self, node: int) -> float:
-        """Return the largest share of one resource of the cluster that a path's node holds."""
+        """Return the largest share of any one resource of the cluster that a node of a path holds."""
         held = self.held.get(node, [0, 0, 0])
         return max(h / capacity for h, capacity in zip(held, self.capacity, strict=True) if capacity > 0)
 
@@ -79,7 +79,7 @@ class Shares:
         return sum(int(row[P_CAPACITY]) for pool, row in enumerate(self.state.pools) if pools >> pool & 1)
 
     def used(self, node: int, half_life: int) -> int:
-        """Return the milli-GPU-seconds that a path's node has used, halved for every half life of age."""
+        """Return the milli-GPU-seconds that a node of a path has used, halved for every half life of age."""
         used = self._used.get(half_life)
         if used is None:
             used = self._used[half_life] = {}
@@ -93,7 +93,7 @@ class Shares:
 
 
 def _capacity(state: ClusterState) -> Held:
-    """Return the milli-GPUs in service (at least 1), and the CPU and memory of GPU nodes that limit them."""
+    """Return the milli-GPUs in service (at least 1), and the CPU and memory of GPU nodes where these are limited."""
     nodes = state.table[state.table[:, STATUS] != NodeStatus.FAILED]
     limited = nodes[(nodes[:, CPU] < FOREVER) & (nodes[:, MEMORY] < FOREVER) & (nodes[:, GPUS] > 0)]
     return max(int(state.pools[:, P_CAPACITY].sum()), 1), int(limited[:, CPU].sum()), int(limited[:, MEMORY].sum())

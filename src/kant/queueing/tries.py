@@ -1,4 +1,4 @@
-"""The jobs that are tried in a cycle: `service_order.py` around questions about its trial."""
+"""Tries the waiting jobs of a cycle: the callbacks of `service_order.py`, which use the cycle's trial."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Tries(Walk):
-    """The jobs that a cycle tries, and what has been found about the present one."""
+    """The jobs that a cycle tries, and what has been found about the current one."""
 
     def __init__(self, cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
         self.pending, self.share = cycle.pending, cycle.share if cycle.order.shares else None
         self.cycle, self.holds = cycle, holds
-        self.placed: Allocation  # its place, taken on the trial
-        self.lacks: dict[int, Reason] = {}  # why it cannot start, by the indices of its shapes; -1: as none of them
-        self.failed = NO_CANDIDATES  # why eviction did not help it
+        self.placed: Allocation  # devices of the current job, taken on the trial
+        self.lacks: dict[int, Reason] = {}  # why it cannot start, by index of shape; -1: in any shape
+        self.failed = NO_CANDIDATES  # why eviction did not help the current job
         self._plain = not cycle.limited and cycle.forecast is None and not cycle.state.health.bad
 
     def is_held(self, row: int, shape: Shape) -> bool:
@@ -133,14 +133,14 @@ def _built(of: type[Tries], limited: bool, evicts: bool, holds: bool) -> tuple[N
 
 
 def nominate(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | Reason:
-    """Return a place for a whole job, or why it cannot start now (`CyclePlan.nominate`)."""
+    """Place a whole job; return its allocation, or why it cannot start now (`CyclePlan.nominate`)."""
     tries = Tries(cycle)
     can_start = _built(Tries, cycle.limited, cycle.evictor is not None, False)[0]
     return tries.placed if can_start(tries, row, shape) else tries.reason(row)
 
 
 def find_place(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | None:
-    """Return a place for a whole job on free capacity, within its quota; None if there is none."""
+    """Place a whole job on free capacity, within its quota; return its allocation, None if it does not fit."""
     tries = Tries(cycle)
     return tries.placed if _built(Tries, cycle.limited, False, False)[0](tries, row, shape) else None
 
@@ -148,7 +148,7 @@ def find_place(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | None:
 def try_in_order(cycle: CyclePlan, holds: PriorityHolds | None = None, tries: type[Tries] = Tries) -> None:
     """Try the first jobs of the buckets, best first, except those that a blocked job of higher priority holds.
 
-    `tries` answers the questions about each job: a discipline of your own may skip some in its `next_job`.
+    `tries` has the callbacks for each job: a discipline of your own may skip jobs in its `next_job`.
     """
     pending, free = cycle.pending, None
     if pending.may_try or pending.released:

@@ -1,10 +1,10 @@
 """The waiting jobs in columns: entries, buckets, and the verdicts of scheduling keys.
 
-A scheduling key is a row of the verdicts. It is awake, asleep, unproven or stirred; the row says until when, what wakes
-it, and for which job this holds. A bucket is a row of a second table, with the entry of its first job. Entries are rows
-of a third table, in a skew heap for each bucket (D. D. Sleator and R. E. Tarjan, Self-adjusting heaps, SIAM J. Comput.
-15(1), 1986), so any entry can be removed. A fourth table has the entry of each job, and whether its wait was recorded.
-`PendingQueue` calls these functions, and so does the compiled simulation (`sim/advance.py`).
+A scheduling key is a row of the verdicts. The key is awake, asleep, unproven or stirred; the row has until when, what
+wakes the key, and for which job this holds. A bucket is a row of a second table, with the entry of its first job.
+Entries are rows of a third table, in a skew heap for each bucket (D. D. Sleator and R. E. Tarjan, Self-adjusting heaps,
+SIAM J. Comput. 15(1), 1986), so any entry can be removed. A fourth table has the entry of each job, and whether its
+wait was recorded. `PendingQueue` and the compiled simulation (`sim/advance.py`) call these functions.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ ENTRY_WIDTH = 9
 # Buckets. Only the first job of a bucket is tried.
 B_TOP, B_QUEUE, B_REACH, B_MILLI, B_READY, B_HELD = range(6)
 """The entry of the first job; its queue; its reach (a number for the pools that it competes for); its milli-GPUs;
-the entry of the bucket in the heap of the round; and 1 while that job is held, in compiled instants."""
+the entry of the bucket in the heap of the round; and, in compiled simulations only, 1 while that job is held."""
 BUCKET_WIDTH = 6
 """Row 0 is no bucket; its B_REACH is the number of the last bucket."""
 
 # The verdict of a scheduling key, and what may change it.
 V_STATE = 0
-V_ROW = 1  # the only job for which this holds; -1: all of the key
+V_ROW = 1  # the only job for which the verdict holds; -1: all jobs of the key
 V_SHAPE = 2
-V_POOLS = 3  # bits: freed capacity in one of these pools wakes it
-V_WAKES_ON = 4  # what else wakes it, as bits of `watch`
-V_UNTIL = 5  # when time alone may change it, µs; never if that is past
-V_NO_CANDIDATES = 6  # 1: it has no eviction candidates
-V_BY_QUOTA = 7  # 1: it waits for quota, not for capacity
+V_POOLS = 3  # bits: freed capacity in one of these pools wakes the key
+V_WAKES_ON = 4  # what else wakes the key, as bits of `watch`
+V_UNTIL = 5  # when time alone may change the verdict, µs; never if that time is past
+V_NO_CANDIDATES = 6  # 1: the jobs have no eviction candidates
+V_BY_QUOTA = 7  # 1: the jobs wait for quota, not for capacity
 V_ALONE = 8  # 1: a verdict holds only for the job that was tried
 V_WOKE = 9
 VERDICT_WIDTH = 10
@@ -44,16 +44,16 @@ VERDICT_WIDTH = 10
 
 # States of a key. While it is not awake, the buckets whose first job has it sleep.
 AWAKE = 0
-"""Its jobs may be tried."""
+"""The jobs of the key may be tried."""
 ASLEEP = 1
-"""Its jobs cannot start."""
+"""The jobs of the key cannot start."""
 UNPROVEN = 2
-"""It did not start, but that is not proven; it is tried again in the next cycle."""
+"""A job of the key did not start, but it is not proven that none can; the next cycle tries again."""
 STIRRED = 3
-"""Only freed capacity may let it start: it wakes if it may fit now."""
+"""Only freed capacity may let a job of the key start: the key wakes if the job may fit now."""
 
-# Of each job, by its row.
-P_ENTRY, P_RECORDED = range(2)  # its entry (0: none); 1: its present wait was recorded
+# Columns of the table of jobs; its rows are the rows of the jobs.
+P_ENTRY, P_RECORDED = range(2)  # the job's entry (0: none); 1 if its current wait was recorded
 PLACE_WIDTH = 2
 
 # Results of waking, as bits.
@@ -185,12 +185,12 @@ def learn(
     entries: Table, verdicts: Table, entry: int, pools: int, sees: int, until: int, proven: bool, no_candidates: bool,
     by_quota: bool, now: int,
 ) -> int:  # fmt: skip
-    """Record that a job was tried and cannot start. Its key sleeps until a change may help; unless this is `proven`, it
-    is tried again in the next cycle.
+    """Record that a job was tried and cannot start. Its key sleeps until a change may help; if that is not `proven`,
+    the job is tried again in the next cycle.
 
     `sees`: the changes that may help such jobs, as bits of `watch`; those that wake the key are returned. `until`: when
-    time alone may help, µs. No eviction helps where there are `no_candidates`; where a job only waits for quota, no
-    freed capacity does either.
+    time alone may help, µs. With `no_candidates` no eviction helps; with `by_quota` as well, the job waits only for
+    quota, and freed capacity does not help either.
     """
     known, wakes_on = verdicts[entries[entry, E_KNOWN]], sees & (NODES | QUOTA)
     if no_candidates:
@@ -216,7 +216,7 @@ def wake(
     """Wake the keys that may start after these changes, or because capacity is freed in these pools.
 
     Woken buckets whose turn is still to come join the round. `stirs`: keys that only capacity may help are stirred.
-    Returns MAY_TRY and DOUBTS.
+    Returns the bits MAY_TRY and DOUBTS, as they apply.
     """
     found, woke, left = 0, False, 0
     for k in range(1, verdicts[0, V_STATE] + 1):
@@ -283,8 +283,8 @@ def settle(
 ) -> None:
     """Wake a stirred key if it may fit (`fits`).
 
-    It also wakes if the wait of its best first job was not recorded yet. With `shares` it always wakes, as long as it
-    has a bucket, since that job need not be the first to be tried.
+    The key also wakes if the wait of its best first job was not recorded yet. With `shares` it always wakes, as long as
+    it has a bucket, since that job need not be the first to be tried.
     """
     best = 0
     for b in range(1, buckets[0, B_REACH] + 1):

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from kant.queueing.pending import PendingQueue
 
 Share = Callable[[int], tuple[float, ...]]
-"""The share that a queue has used, so far in this cycle."""
+"""Returns the share that a queue has used so far in this cycle, as a sort key: the smallest goes first."""
 
 
 class Walk:
-    """A walk, by the `share` of the queues if given. If the plan frees capacity meanwhile, another round follows."""
+    """One walk; with `share`, by the shares of the queues. If the plan frees capacity meanwhile, a round is added."""
 
-    bucket = 0  # that of the present job
+    bucket = 0  # the bucket of the current job
     aside = 0  # the bucket of the last job that stepped aside in this round
-    slept = False  # whether the present job has been put to sleep
+    slept = False  # whether the current job has been put to sleep
     _begun = False
-    by_share: list[tuple[tuple[float, ...], int, int, int, int]]  # heap of a round by shares
+    by_share: list[tuple[tuple[float, ...], int, int, int, int]]  # a heap: share, priority, key, row, entry
 
     def __init__(self, pending: PendingQueue, share: Share | None = None) -> None:
         self.pending, self.share = pending, share
@@ -30,7 +30,7 @@ class Walk:
     def next_job(self) -> tuple[int, int, Any]:
         """Return the next job: its entry (0: there is none), row and shape."""
         pending, share, shapes = self.pending, self.share, self.pending.state.shapes.shapes
-        if share is not None:  # with the first order that shares
+        if share is not None:  # imported only if the order ranks queues
             from kant.queueing.walk_by_share import first_by_share, next_by_share
         if pending.opened or not self._begun:
             stirred = 0
@@ -75,5 +75,5 @@ class Walk:
             pending.ready[0] = 0
 
     def skip(self) -> None:
-        """Skip the present job in this round. Its bucket stays awake: the next cycle tries it again."""
+        """Skip the current job in this round. Its bucket stays awake: the next cycle tries it again."""
         self.aside, self.pending.may_try = self.bucket, True

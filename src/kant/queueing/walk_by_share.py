@@ -42,7 +42,7 @@ def next_by_share(walk: Walk, share: Share) -> int:
             or (verdicts.item(known, w.V_STATE) and verdicts.item(known, w.V_ROW) in (-1, row))
         ):
             heappop(ready)
-        elif (has := share(buckets.item(bucket, w.B_QUEUE))) > had:  # others may now go before it
+        elif (has := share(buckets.item(bucket, w.B_QUEUE))) > had:  # jobs of other queues may now go first
             heapreplace(ready, (has, *ready[0][1:]))
         else:
             return entry

@@ -45,7 +45,7 @@ class Watch:
         self.log, self._quota = int(state.log[0]), state.quota_usage.quota_version
 
     def changes(self, changed: int) -> int:
-        """Return `changed` with NODES, QUOTA and RIGHTS as they apply, and update the counters. Pools: see `freed`."""
+        """Return `changed` and, as they apply, NODES, QUOTA and RIGHTS; update the counters except `freed`."""
         state = self.state
         log, quota = int(state.log[0]), state.quota_usage.quota_version
         changed |= (NODES if log != self.log else 0) | (QUOTA if quota != self._quota else 0)

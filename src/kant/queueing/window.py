@@ -18,7 +18,7 @@ LONGEST_TRIED = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """The tried bounds on the remaining time of the longest job, as fractions between the least and the most possible."""
 HALVINGS = 20
 HEAVIEST = 1e4
-"""The most that lateness may multiply a weight by."""
+"""The largest factor by which lateness may multiply a weight."""
 ALMOST = 100.0
 """The exponent of lateness for jobs that need less than one more round."""
 
@@ -29,7 +29,7 @@ GOES_ON = 4.0
 def late_weight(late: float, power: float, almost: bool) -> float:
     """Return the factor of the weight of a job that is expected to take `late` times its fair time.
 
-    `almost`: it needs less than one more round.
+    `almost`: the job needs less than one more round.
     """
     if late <= 1:
         return 1.0

@@ -60,7 +60,7 @@ def class_waits(run: RunResult) -> list[dict[str, Any]]:
 
 
 def wait_row(wait: Ints, censored: int) -> dict[str, Any]:
-    """Mean and quantiles (the nearest rank from above) of `wait` in seconds."""
+    """Return the mean and the quantiles (the nearest rank from above), in seconds, of `wait` (µs)."""
     row: dict[str, Any] = {"count": len(wait), "censored": censored}
     if len(wait):
         ordered = np.sort(wait) / SECOND

@@ -17,7 +17,7 @@ BUDGET = 6_000_000
 """The maximum bytes of compressed intervals and jobs, all runs together."""
 
 LEAST = 2
-"""The minimum compressed bytes of an interval: larger counts need not be tried."""
+"""The minimum compressed bytes of an interval: if all intervals exceed the budget at this size, they are sampled."""
 
 FIRST_GUESS = 10.0
 """The assumed bytes of an interval before one has been packed."""
@@ -80,10 +80,10 @@ def _sample(
     length: int,
     budget: int,
 ) -> tuple[int, int, list[dict[str, Any]]]:
-    """Return the number of frames, the number of intervals that they keep, and these intervals: as many frames as four
-    guesses find.
+    """Return the number of frames, the number of intervals that they keep, and these intervals, packed: the result of
+    at most four guesses.
 
-    A guess is the bytes of an interval; each is corrected by the result of the previous one.
+    A guess is a number of bytes for each interval; the result of one guess corrects the next.
     """
     each, best = FIRST_GUESS, None
     for _ in range(4):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LARGEST = 1 << 53
-"""The limit of integers that the page holds exactly."""
+"""JavaScript represents integers below this limit exactly."""
 
 Blob = dict[str, Any]
 
@@ -50,7 +50,7 @@ def pack_names(names: Sequence[str]) -> Blob:
 
 
 def size(value: object) -> int:
-    """Bytes of compressed data in `value`, a blob or dictionaries and lists of them."""
+    """Return the bytes of compressed data in `value`: a blob, or dictionaries and lists of blobs."""
     if isinstance(value, dict):
         data = value.get("data")
         if isinstance(data, str):

@@ -37,7 +37,7 @@ def plain(value: Any) -> Any:
 
 
 def trimmed(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """The summary of each run with at most MOST pools and queues, and `parts`: the total numbers of them."""
+    """The summary of each run with at most MOST pools and queues, and `parts`: their numbers in all runs."""
     summaries = [plain(run.summary) for run in runs]
     parts = {}
     for part in PARTS:

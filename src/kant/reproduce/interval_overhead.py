@@ -1,4 +1,4 @@
-"""Interval overhead: how jobs run in the simulator of Muri. A model of `sim/speed.py`."""
+"""Interval overhead: how jobs run in the simulator of Muri. It implements `Speed` of `sim/speed.py`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class IntervalOverhead:
         self._running[row] = None
 
     def behind(self, row: int, now: int) -> int:
-        return 0  # its remaining work is reported at every event
+        return 0  # the job's remaining work is reported at every event
 
     def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
         del self._running[row]

@@ -21,7 +21,7 @@ START, STOP = 1, 2
 
 @compiled
 def select(jobs: Table, ranked: Table, pools: Table, budgets: Table) -> Table:
-    """Walk the jobs in order and select each that its pools can still pay for; those of lower index pay first.
+    """Walk the jobs in order and select each for which its pools have enough GPUs left, pools of lower index first.
 
     Returns START for a waiting job that is selected, STOP for a running one that is not, and 0 for the others.
     """
@@ -47,7 +47,7 @@ def select(jobs: Table, ranked: Table, pools: Table, budgets: Table) -> Table:
 
 
 def contested(groups: Iterable[PoolGroup], since: int) -> int:
-    """Return the pools, as bits, whose plan may change: a job waits for them and something has happened there `since`.
+    """Return the pools, as bits, whose plan may change: jobs wait for them and they have changed since `since` (µs).
 
     Pools tied to them by jobs that may use both are included. If nothing happened since the last cycle, the plan
     remains valid: waiting jobs keep their keys, and running jobs only come closer to their ends.
@@ -71,8 +71,8 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
     """The order over waiting and running jobs decides which jobs should run, by a count of GPUs that ignores nodes.
 
     Running jobs that are not selected are preempted. Selected waiting jobs are placed; one that does not fit then waits
-    although it was selected. Running jobs are never moved. It may preempt needlessly: it serves to reproduce published
-    results, and `preemptive` is the discipline to use.
+    although it was selected. Running jobs never move, and may be preempted needlessly: this discipline is for
+    reproducing published results; use `preemptive` otherwise.
     """
 
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (SRTF of the simulator)"

@@ -16,7 +16,7 @@ from kant.queueing.discipline import Discipline
 class Repack(Discipline, frozen=True, tag="repack"):
     """Empty the cluster, then place waiting and running jobs in order; a job that does not fit is passed over.
 
-    With `keep`, a running job first tries to stay where it is. Moving is free here: this is for reproducing
+    With `keep`, a running job first tries to stay where it is. Moving costs nothing: this is for reproducing
     published simulators, and `preemptive` is the discipline to use.
     """
 

@@ -1,4 +1,4 @@
-"""One cycle: snapshot in, plan out. Nothing here reads the clock, and only the plan changes."""
+"""One cycle: from a snapshot of the state to a plan. It does not read the clock, and changes only the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scheduler:
     """Runs the cycles of a profile on one state.
 
     Between cycles it keeps the snapshot, the sorted queue and the placement indexes, and updates them from what
-    changed. These are caches only: a new Scheduler on the same state decides the same.
+    changed. All of it is only cached: a new Scheduler on the same state makes the same decisions.
     """
 
     def __init__(self, state: ClusterState, profile: Profile, seed: int = 0) -> None:
@@ -63,7 +63,7 @@ class Scheduler:
         state, log = self.state, self.state.job_changes
         if state.layout != self._layout or state.routed is not self._routed:
             self._begin_anew()
-        self.seen, moved = log.end, log.since(self.seen) if self.seen >= 0 else None  # None: unknown
+        self.seen, moved = log.end, log.since(self.seen) if self.seen >= 0 else None  # None: rows unknown
         self.snapshot.refresh(now)
         self.pending.refresh(now, moved)
         if state.limits_runs:
@@ -91,8 +91,8 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
     if cycle.drained or state.health.broken:
         replace_lost_nodes(cycle, profile.discipline.quotas)
 
-    # 4. The discipline tries the other jobs in the profile's order. Each needs a place for its whole gang within its
-    #    quota, which preemption may free. Else it holds the job, lets others pass it, or reserves a place in time.
+    # 4. The discipline tries the other jobs in the profile's order. Each needs devices for its whole gang within its
+    #    quota, which preemption may free. Else it holds the job, lets others pass it, or reserves devices for later.
     if state.pending or not profile.discipline.buckets:
         profile.discipline.run(cycle)
         if cycle.plan.decisions:

@@ -1,7 +1,7 @@
 """Preemption by node for constraints that only the driver knows: it checks nodes, the core says which jobs may stop.
 
-The core finds a free place, but a rule of the pod or a device that the core does not track forbids it, so the core does
-not search for victims. This module searches for them node by node. The job may stop the same jobs as always
+For such a job the core finds free capacity, but a rule of the pod, or a device that the core does not track, forbids
+it; so the core does not search for victims. This module searches node by node. The job may stop the same jobs as always
 (`queueing/preemption/rules.py`), within the profile's bounds, and clear of all reservations. On each node as few jobs
 stop as necessary; the node with the cheapest victims is taken. No job is stopped unless the waiting job has been proven
 to fit there.
@@ -93,7 +93,7 @@ def _makes_room(
 
 
 class _Search:
-    """Searches the node whose victims are the cheapest."""
+    """Searches for the node whose victims are the cheapest."""
 
     def __init__(
         self, cycle: CyclePlan, row: int, shape: Shape, found: Sequence[Candidate], cap: int, admits: Admits | None
@@ -128,7 +128,7 @@ class _Search:
     def _fewest(
         self, near: list[Candidate], node: int, will_do: Callable[[Collection[str]], bool]
     ) -> list[Candidate] | None:
-        """Return the fewest of these that must leave; None if not even all suffice, or they hold too much."""
+        """Return the fewest of `near` that must leave the node; None if all do not suffice, or hold too many GPUs."""
 
         def chosen(which: int) -> list[Candidate]:
             return [near[at] for at in members(which)]

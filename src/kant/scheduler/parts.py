@@ -27,7 +27,7 @@ def pending_queue(state: ClusterState, profile: Profile, placer: Placer) -> Pend
 
 
 def forecast(state: ClusterState, profile: Profile, placer: Placer) -> Forecast | None:
-    """Return the plan ahead in time, for disciplines that have one: only these load it."""
+    """Return the forecast if the discipline uses one, else None. Its module is imported only if it is used."""
     if not profile.discipline.forecasts:
         return None
     from kant.queueing.forecast import Forecast
@@ -41,7 +41,7 @@ def acting(profile: Profile, state: ClusterState) -> Profile:
 
 
 def look(cycle: CyclePlan, router: PolicyRouter) -> None:
-    """Switch back to the floor if that is due. It acts from the next cycle on, which is at once."""
+    """Switch back to the floor if that is due. The floor acts from the next cycle on, which follows at once."""
     if cycle.state.pending and (switch := router.look(cycle.state, cycle.now)) is not None:
         cycle.plan.decisions.append(switch)
         cycle.wake_at(cycle.now + 1)
@@ -50,7 +50,7 @@ def look(cycle: CyclePlan, router: PolicyRouter) -> None:
 def is_idle(state: ClusterState) -> bool:
     """Return whether a cycle without waiting jobs decides nothing: no running job may have to stop, move or grow.
 
-    It holds for a profile that does not look at running jobs (`Profile.looks_at_running`).
+    The answer is valid only for a profile that does not look at running jobs (`Profile.looks_at_running`).
     """
     if state.limits_runs or state.elastic or state.burst_replicas:
         return False

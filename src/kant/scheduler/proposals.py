@@ -4,7 +4,7 @@ The solver worked on an earlier state, and knows less than the core: jobs have e
 nodes and pod counts. So the core checks again. A job that is to move must still run, be preemptible, and be past its
 minimum run time. All jobs that move stop on the trial first. Then the profile's own placement places each on its named
 nodes, then the jobs that are to start, in queue order and within quotas. If every job has its pods where the proposal
-says, that is the plan; otherwise there is none. No job is stopped unless the same plan starts it again.
+says, that is the plan; otherwise the plan is empty. No job is stopped unless the same plan starts it again.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _place(cycle: CyclePlan, row: int, one: ProposedPlace) -> Allocation | None:
     if runs:
         held = set(state.table[state.running[row][:, NODE], POOL].tolist())
         if not set(state.table[list(nodes), POOL].tolist()) <= held:
-            return None  # another GPU model has another quota
+            return None  # nodes of another GPU model need another quota
     elif cycle.limited:
         if cycle.admission.closed(row) is not None:
             return None

@@ -40,7 +40,7 @@ class Defragment(Struct, frozen=True, forbid_unknown_fields=True):
 
     A move costs the GPU time since the job's last checkpoint, plus that of `restart_s`. The worth of an idle node is
     its GPU time for as long as its jobs have run so far (at most `horizon_h` hours), times a frequency: how often
-    waiting jobs wanted more idle nodes than there were. It is learned over as many hours, and is at least `floor`. A
+    waiting jobs wanted more idle nodes than there were. It is learned over `horizon_h` hours and is at least `floor`. A
     node is emptied if its worth is more than `gain` times the cost. With `leaves`, partially used leaves are emptied by
     the same rule; the frequency is how often a waiting gang required more idle nodes of one leaf than any leaf had.
     Running jobs may move if they are preemptible and match `jobs`. In a simulation the answer comes after `delay_s`.

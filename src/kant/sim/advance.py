@@ -1,10 +1,10 @@
 """Advance a simulated run by many instants in one compiled call: jobs end and arrive, and those that wait are tried.
 
-The waiting jobs are tried in the order of service (`queueing/service_order.py`), as in a live cycle. This covers
-disciplines that keep to `Discipline.run`, and backfill, without limits; with reservations in time (`reserve.py`) there
-are no buckets. For anything else the call returns, and Python decides that instant: for example when a job may be
-evicted. Both use the same functions: `queueing/waiting.py`, `queueing/claims.py`, `cluster/transitions.py`,
-`cluster/quota_columns.py`, the placement kernels, the metrics.
+The waiting jobs are tried in the order of service (`queueing/service_order.py`), as in a live cycle. The call covers
+disciplines that inherit `Discipline.run`, and backfill; disciplines with reservations (`reserve.py`) use no buckets. In
+an instant for which the tables do not suffice, the call returns and Python decides. Both use the same functions:
+`queueing/waiting.py`, `queueing/claims.py`, `cluster/transitions.py`, `cluster/quota_columns.py`, and those of the
+placement and the metrics.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def advance_kernel(
     one: type[NodePolicy], other: type[NodePolicy], by_domain: bool, backfills: bool, reserves: bool, limited: bool,
     evicts: bool,
 ) -> Advance:  # fmt: skip
-    """Return the compiled call for a profile that places jobs by these node policies; `by_domain`: some in a domain.
+    """Return the compiled call for a profile with these node policies; with `by_domain` some jobs stay in a domain.
 
     With `backfills` heads that have waited too long are served. With `reserves` jobs have reservations in time.
     `limited`: there are quotas, or several priorities. With `evicts` jobs are evicted in the call.
@@ -57,7 +57,7 @@ def advance_kernel(
 
     @merged
     def decide(v: Tables, store: Table, now: int) -> Table:
-        """Decide about the jobs that wait, or say that Python decides. Returns the store."""
+        """Decide about the waiting jobs, or set a code that leaves them to Python. Returns the calendar's table."""
         stands, instant = v.stands, v.instant
         if not reserves and instant[t.CODE] == 0 and stands[t.MAY_TRY] == 1:
             try_in_order(v)
@@ -86,7 +86,7 @@ def advance_kernel(
         return store
 
     def advance(v: Tables, store: Table) -> Table:
-        """Run instants up to `v.until`. `store` is that of the calendar, which is returned."""
+        """Run the instants up to `v.until` (µs). Returns `store`, the calendar's table, or what replaces it."""
         stands, instant, verdicts, arrivals, wakes = v.stands, v.instant, v.verdicts, v.arrivals, 0
         stood, was_freed, knew = stands.copy(), v.watched.copy(), verdicts.copy()
         while instant[t.CODE] == 0 and wakes < MOST_WAKES:
@@ -131,7 +131,7 @@ def advance_kernel(
                     stands[t.WAKE] = now if instant[t.EVICTS] == 1 else review if review > now else FOREVER
                 instant[t.INSTANTS] += 1
             elif looks_again or v.rights.evicts or due == now:
-                stands[t.WAKE] = now  # for the rest of this instant
+                stands[t.WAKE] = now  # Python decides the rest of this instant
         return store
 
     return compiled_at_once(named(advance, one, other, place, serve, cycle))

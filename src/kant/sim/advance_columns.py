@@ -49,7 +49,7 @@ class Names:
 
 
 def last_of(rows: Table) -> Table:
-    """Return each row once, at the place of its last occurrence."""
+    """Return each row once, in the order of the last occurrences."""
     _, places = np.unique(rows[::-1], return_index=True)
     return rows[len(rows) - 1 - np.sort(places)[::-1]]
 
@@ -65,7 +65,7 @@ def node_policies(placement: NodePolicy) -> list[NodePolicy]:
 
 
 def room_for_running(quotas: Quotas, jobs: int) -> Running:
-    """Return columns with room for so many running jobs under these quotas."""
+    """Return columns with room for `jobs` running jobs under these quotas; the rows are not set."""
     keys, limits = quotas.amounts.shape[1], quotas.limits
     table, held = np.empty((jobs, RUNNING_WIDTH), dtype=np.int64), np.empty((jobs, keys), dtype=np.int64)
     parts, entitled = limits[:, Q_PART].copy(), limits[:, Q_QUOTA].copy()

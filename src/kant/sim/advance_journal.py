@@ -37,9 +37,9 @@ def _preempted(state: ClusterState, row: int, by: int, bits: int) -> Preempt:
 def write_events(
     run: Run, happened: np.ndarray, came: Callable[[int], JobSubmitted], lack: Lack, broken_off: bool
 ) -> None:
-    """Write the events to the journal, and the decisions, which enter the digest. `came` returns submissions, by row.
+    """Write the events and decisions of a call to the journal, and add the decisions to its digest.
 
-    If the last instant was `broken_off`, only its job ends have happened.
+    `came` returns the submission of a row. With `broken_off` the last instant has only job ends; Python decides it.
     """
     state, recorder, what = run.state, run.recorder, happened[:, h.H_WHAT]
     decided, cycled = happened[(what >= h.EVICTED) & (what < h.CYCLED)], happened[what == h.CYCLED]

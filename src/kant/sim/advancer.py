@@ -45,10 +45,10 @@ MOST = 1 << 14
 """Maximum number of submissions in one call; after each call the run checks whether to stop."""
 
 STALE = 1 << 14
-"""Pieces of stopped jobs that may be kept beside twice those of running ones."""
+"""The table of pieces is compacted once it has this many more than twice the pieces of the running jobs."""
 
 PIECES = 1 << 10
-"""Room for this many more pieces of reservations, and ends of jobs, when a call begins."""
+"""A call begins with room for this many additional pieces of reservations and ends of jobs."""
 
 
 class Advancer:
@@ -61,19 +61,19 @@ class Advancer:
         self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), t.PYTHON, dtype=np.int64)
-        self._asks = dict[int, int]()  # the shape of each kind of which a job has arrived
+        self._asks = dict[int, int]()  # the shape of each kind of job that has arrived
         self._policies = node_policies(run.profile.placement)[:2]
         profile = run.profile
         self._line = Line(run) if may_reserve(profile) else None
-        self._looks_again = (  # as time passes
+        self._looks_again = (  # time alone may require a cycle
             isinstance(profile.discipline, Backfill) or profile.preemption is not None or self._line is not None
         )
         self._late = np.full((KNOWN, KNOWN_WIDTH), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all limits of the tree are in columns
         self._priorities = len(np.unique(coming.workload.priority))
         self._amounts = NO_QUOTAS
-        self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
-        self._room = self._held = 0  # the pieces that a call lacks room for, and those of running jobs when laid out
+        self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # version of the nodes, one node of each kind
+        self._room = self._held = 0  # pieces that a call lacks room for; pieces of running jobs, last compacted
         self._in_the_way = -1  # a waiting job that Python decides
         self._queues_in_order = self._queues.in_order(coming.workload.queue)
         self._ready_for: tuple[object, ...] = ()
@@ -84,7 +84,7 @@ class Advancer:
         self._evictions = EvictionColumns(run) if may_evict(profile) else None
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
         self._forget_shapes()
-        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # which has room for all arrivals
+        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # the job table has room for all arrivals
 
     @staticmethod
     def may_advance(run: Run) -> bool:
@@ -105,7 +105,7 @@ class Advancer:
         )
 
     def _may_now(self) -> bool:
-        """Return whether no part of the state is now outside the columns."""
+        """Return whether the tables of a compiled call cover the present state."""
         run, state = self.run, self.state
         return (
             (run.wake == FOREVER or self._looks_again)
@@ -142,7 +142,7 @@ class Advancer:
         state, scheduler = self.state, self.run.scheduler
         cycle = scheduler.begin(state.now)
         pending, rows = scheduler.pending, np.fromiter(state.pending, np.int64, len(state.pending))
-        if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # they were evicted
+        if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # evicted jobs
             pending.arrived.clear()
         if pending.arrived or pending.released or pending.back_offs.ends:
             return False
@@ -229,7 +229,7 @@ class Advancer:
         return self._arrivals[first - begin :]
 
     def _call(self, until: int) -> tuple[int, int, int]:
-        """Make one compiled call; return its code, the room it lacks for FULL, and the number of instants passed."""
+        """Make one compiled call; return its code, the room that it lacks (NO_ROOM), and how many instants passed."""
         run, state, coming = self.run, self.state, self.coming
         snapshot, recorder, speed, pending = run.scheduler.snapshot, run.recorder, self._speed, run.scheduler.pending
         begin, first = len(state.ids), coming.at
@@ -242,11 +242,11 @@ class Advancer:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, t.A_PRIORITY])]
         if first + len(arrivals) < len(self._kind_of):
             until = min(until, coming.workload.submit.item(first + len(arrivals)) - 1)
-        if state.pieces_used > 2 * self._held + STALE:  # otherwise the whole table would be written, and be in memory
+        if state.pieces_used > 2 * self._held + STALE:  # compact rarely: it writes the table
             self._held = state.lay_out_pieces(0)
         waiting = np.fromiter(state.pending, np.int64, len(state.pending))
         most, runs, more = len(self._work), len(state.running), len(arrivals) + len(waiting)
-        recorder.make_room(runs + 2 * more + a.MOST_WAKES + 1)  # one for each end, arrival and wake
+        recorder.make_room(runs + 2 * more + a.MOST_WAKES + 1)  # a sample for each end, arrival and wake
         ends = len(waiting) + MOST + 2 * speed.heap.item(0, 0) + PIECES  # a running job may wait again, and start again
         speed.reserve(most, ends)
         pending.reserve(most, ends)
@@ -329,9 +329,9 @@ class Advancer:
     # --- what only Python keeps ------------------------------------------------------------------------------
 
     def _take_in(self, happened: np.ndarray, begin: int, first: int, came: int, broken_off: bool) -> None:
-        """Bring names, live jobs, books and journal up to date with the call's events.
+        """Bring names, live jobs, quota usage and journal up to date with the events of a call.
 
-        If the last instant was `broken_off`, only its job ends have happened.
+        If the last instant is `broken_off`, only its job ends have happened; Python decides the rest of it.
         """
         state, workload, run = self.state, self.coming.workload, self.run
         for name in self._queues.new(state.queues):

@@ -88,10 +88,10 @@ class _Reading:
         self.now = begins
         self.rates: dict[Key, list[int]] = {}
         self._since: dict[Key, int] = {}
-        self._of_job: dict[int, list[tuple[Key, int, int]]] = {}  # by row, the amounts that the job adds to
-        self._of_node: dict[int, list[tuple[Key, int]]] = {}  # by node, how its idle GPUs are divided
-        self._on: dict[int, dict[int, int]] = {}  # by node, what each row holds there
-        self._nodes: dict[int, set[int]] = {}  # by row, the nodes it holds
+        self._of_job: dict[int, list[tuple[Key, int, int]]] = {}  # for each job row, the amounts that it adds to
+        self._of_node: dict[int, list[tuple[Key, int]]] = {}  # for each node, how its idle GPUs are divided
+        self._on: dict[int, dict[int, int]] = {}  # for each node, what each job row holds on it
+        self._nodes: dict[int, set[int]] = {}  # for each job row, its nodes
 
     def run(self) -> None:
         for line in self.walk:
@@ -170,7 +170,7 @@ class _Reading:
             self._add(key, 2, milli)
 
     def _add(self, key: Key, amount: int, milli: int) -> None:
-        """Count up to now at the old rate, and from now on at `milli` more."""
+        """Add up all amounts until now; from now on the rate of `amount` is higher by `milli`."""
         rates = self.rates.setdefault(key, [0, 0, 0])
         since = max(self._since.get(key, self.now), self.begins)
         lasted = max(min(self.now, self.ends) - since, 0)

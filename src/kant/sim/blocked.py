@@ -29,10 +29,10 @@ from kant.sim.tables import Tables
 
 # Columns of a shape.
 S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS, S_COUNTED = range(8)
-"""Of a shape. S_FIRST, S_GROUPS: its groups in the table of groups. S_MILLI, S_PODS: its request. S_POOL_BITS: its
-pools. S_ALONE: 1 if Python decides whether one of its jobs waits (such jobs start here only if no job waits and no key
-is known). S_PREEMPTS: 1 if it may preempt. S_COUNTED: the row of its domains if a count tells whether it fits
-(`Placer.counted_domains`), otherwise -1.
+"""S_FIRST, S_GROUPS: the first row and the number of its groups in the table of groups. S_MILLI, S_PODS: its request.
+S_POOL_BITS: its pools. S_ALONE: 1 if Python decides once such a job waits (compiled code starts one only if no job
+waits and no key has a verdict). S_PREEMPTS: 1 if it may preempt. S_COUNTED: the row of its domains if counts tell
+whether it fits (`Placer.counted_domains`), otherwise -1.
 """
 SHAPE_WIDTH = 8
 
@@ -56,7 +56,7 @@ class Rights(NamedTuple):
     With `evicts` some jobs evict others: jobs of lower priority (`by_priority`), or jobs that borrow quota
     (`reclaims`). Their victims have run for `min_run` µs, and hold at most `most` times the GPUs that they request;
     among up to `exact` candidates the search is exact. `keeps`: a job holds jobs of lower priority for `hold` µs, and
-    those that cannot be preempted at once for `hold_fixed` µs. `sees`: what wakes its key (`PendingQueue.sees`).
+    those that cannot be preempted at once for `hold_fixed` µs. `sees`: see `PendingQueue.sees`.
     `kinds`: one empty node of each kind. `heads` has room for the first jobs of the buckets.
     """
 
@@ -101,7 +101,7 @@ find_holder = make_holder_of(lacks, is_near, has_more_right, merged)
 
 @compiled
 def holder_of(v: Tables, row: int, count: int) -> tuple[int, int, int, bool]:
-    """Return which of the first `count` of `rights.heads` hold a job (`make_holder_of`), and mark them there."""
+    """Return which of the first `count` of `rights.heads` hold a job (`make_holder_of`), and mark these."""
     rights, min_run = v.rights, v.quotas.homes[v.jobs[row, c.J_QUEUE], HOME_MIN_RUN]
     return find_holder(
         v, rights.heads[:, 1:], count, v.jobs, row, v.jobs[row, c.J_SHAPE], v.instant[t.TIME], rights.hold,
@@ -111,7 +111,7 @@ def holder_of(v: Tables, row: int, count: int) -> tuple[int, int, int, bool]:
 
 @merged
 def may_be_beside(v: Tables, row: int, count: int) -> bool:
-    """Return whether a kind of node could hold a pod of a job, and none of those that hold it (`holder_of`)."""
+    """Return whether some kind of node could hold a pod of a job, but no pod of its holders (`holder_of`)."""
     rights, s = v.rights, v.jobs[row, c.J_SHAPE]
     for node in range(rights.kinds.shape[0]):
         useful = takes_any(v, node, s)
@@ -131,7 +131,7 @@ def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
         if ends[row] == heap[k, ENDS] and jobs[row, c.J_PIECES] > 0:
             found[count] = row
             count += 1
-            jobs[row, c.J_PIECES] = -jobs[row, c.J_PIECES]  # the heap may contain it twice
+            jobs[row, c.J_PIECES] = -jobs[row, c.J_PIECES]  # marks the row: the heap may contain it twice
     for i in range(count):
         jobs[found[i], c.J_PIECES] = -jobs[found[i], c.J_PIECES]
     return found[:count]
@@ -161,7 +161,7 @@ def running_of(v: Tables) -> e.Running:
 
 @merged
 def awaits_start(v: Tables) -> int:
-    """Return when a waiting job may evict one that this instant starts, µs; -1: none may. See `await_starts`."""
+    """Return when (µs) a waiting job may evict a job that starts in this instant; -1: never. See `await_starts`."""
     rights, quotas, jobs, shapes, started = v.rights, v.quotas, v.jobs, v.shapes, v.instant[t.STARTED_LEAST]
     lowest = v.stands[t.LOWEST] if rights.by_priority or rights.keeps else FOREVER
     count = w.best_first(

@@ -27,7 +27,7 @@ FINISHED = int(JobStatus.FINISHED)
 
 @merged
 def end_jobs(v: Tables, now: int, quotas: Quotas | None, reservations: Reservations | None, store: Table) -> None:
-    """Let the jobs end whose end is now."""
+    """End the jobs whose run is over at `now`."""
     instant, jobs = v.instant, v.jobs
     while first_end(v.heap, v.ends) == now:
         row = take_end(v.heap, v.ends)

@@ -31,7 +31,7 @@ def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_repl
 
 
 def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:
-    """Raise InputError if faults come from two sources, or if the experiment does not support faults."""
+    """Raise InputError if `listed` faults meet options that draw faults, or that do not support any."""
     if not listed:
         return
     if options.mtbf_days:

@@ -21,13 +21,13 @@ class DependentArrivals:
 
     def __init__(self, workload: Workload, execution: Execution) -> None:
         self.execution = execution
-        self._waits: dict[str, set[str]] = {}  # by job: dependencies that have not ended yet
+        self._waits: dict[str, set[str]] = {}  # for each job: its dependencies that have not ended yet
         self._followers: dict[str, list[str]] = {}
         for row, other in workload.after.tolist():
             name, before = workload.ids[row], workload.ids[other]
             self._waits.setdefault(name, set()).add(before)
             self._followers.setdefault(before, []).append(name)
-        self._held: dict[str, JobSubmitted] = {}  # submit time has come, dependencies have not ended
+        self._held: dict[str, JobSubmitted] = {}  # jobs that only wait for their dependencies
         self._doomed: set[str] = set()
         self._over: deque[tuple[str, bool]] = deque()
         self._apply: Callable[[Event], None] = execution.happen

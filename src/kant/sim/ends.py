@@ -1,4 +1,4 @@
-"""When running jobs end: a heap in a table, used by kernels and Python alike."""
+"""When running jobs end: a heap in a table, used by compiled code and by Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def goes_before(heap: Table, i: int, end: int, job: int) -> bool:
 
 @inlined
 def push_end(heap: Table, ends: Table, job: int, end: int) -> None:
-    """Start a job that ends at `end`. The heap must have room for one more."""
+    """Record that a job runs and ends at `end` (µs). The heap must have room for one more entry."""
     ends[job] = end
     heap[0, ENDS] += 1
     i = heap[0, ENDS]
@@ -78,7 +78,7 @@ def next_end(heap: Table, ends: Table) -> int:
 
 @compiled
 def take_due(heap: Table, ends: Table, now: int, due: Table) -> int:
-    """Remove the jobs that end by `now`; return their number. `due` holds them from 1 on; `due[0]` is the next end."""
+    """Remove the jobs that end by `now`; return their number. `due` has them from index 1; `due[0]` is the next end."""
     count = 0
     while first_end(heap, ends) <= now:
         count += 1

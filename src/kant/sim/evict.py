@@ -1,6 +1,6 @@
 """Evictions in compiled instants: which jobs a blocked job stops, by the rules of `queueing/preemption/policy.py`.
 
-For jobs of which a count of free places tells whether they fit (`placement/counted_search.py`).
+Only for jobs of which a count of the pods that fit tells whether all fit (`placement/counted_search.py`).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ AGAIN_WIDTH = 3
 class Evictions(NamedTuple):
     """What an eviction needs besides `Rights`.
 
-    A search takes about `trials` placements; `exact` as for `Rights`. `domains` has the domain of each node for the
-    shapes that are counted, `random` fixed numbers. With `moves` victims start elsewhere in the same plan. A stop loses
-    the work since the job last saved it, which it does every `saves` µs (0: never; -1: at every moment). It also costs
-    what the first row of `costs` with at least the job's GPUs says: GPUs and µs. `again` says, by row, whether a job
-    waits.
+    A search is exact among up to `exact` candidates, else it makes about `trials` trial placements. `domains` has the
+    domain of each node, a row for each kind of counted shape; `random` has fixed random numbers. With `moves` victims
+    may start elsewhere in the same plan. A stop loses the work since the job last saved it, as it does every `saves` µs
+    (0: never; -1: at every moment). It also costs the µs in the first row of `costs` (GPUs, µs) with at least the job's
+    GPUs. `again` has for each job what it needs to wait again: BUCKET, KNOWN and KEY.
     """
 
     exact: int
@@ -84,13 +84,13 @@ class Blocked(NamedTuple):
 
 @compiled
 def mark(blocked: Blocked, level: int, marks: Table) -> None:
-    """Write for each running job whether the job may evict it at a level."""
+    """Write into `marks`, for each running job, whether the blocked job may evict it at a level."""
     e.mark(blocked.running, blocked.claim, level, marks)
 
 
 @compiled
 def fits_without(blocked: Blocked, places: Table) -> bool:
-    """Return whether the job fits once the running jobs at these places have left."""
+    """Return whether the blocked job fits once the running jobs at these indices of its table have left."""
     return counted_search.fits_without(
         blocked.nodes, blocked.table[:, e.R_ROW][places], blocked.jobs, blocked.held, blocked.demands, blocked.groups,
         blocked.own, blocked.domain,
@@ -101,8 +101,8 @@ def fits_without(blocked: Blocked, places: Table) -> bool:
 def search_among(
     blocked: Blocked, places: Table, marks: Table, level: int, later: bool
 ) -> tuple[Table, Table, bool, bool]:
-    """Search for victims among the running jobs at these places. Returns the jobs that must stop, in order, and their
-    weight; whether there are any; and whether the search was exact.
+    """Search for victims among the running jobs at these indices of the table. Returns those that must stop, in order,
+    and their weight; whether there are any; and whether the search was exact.
 
     The weight is their number, the worst rank, the cost, the milli-GPUs, and their rows in order.
     """
@@ -176,9 +176,9 @@ def blocked_by(
 
 @compiled
 def find_passers(v: Tables, row: int, s: int, passers: Table) -> tuple[Table, bool]:
-    """Return which of these running jobs stop for a late head, in order, and whether it then fits.
+    """Return which of the running jobs `passers` must stop for the late head `row`, in order; and whether it then fits.
 
-    See `preempt_backfilled`.
+    The rules are those of `preempt_backfilled`.
     """
     count, jobs, running = passers.shape[0], v.jobs, v.running
     pools, amounts = v.shapes[s, S_POOL_BITS], v.quotas.amounts[s]
@@ -203,7 +203,7 @@ def find_victims(
     now: int, s: int, claim: e.Claim, running: e.Running, most: float, evictions: Evictions, shapes: Table,
     groups: Table, jobs: Table, held: Table, view: Table, demands: Table,
 ) -> tuple[Table, Table, int, bool]:  # fmt: skip
-    """Return the rows of the jobs that stop for a job, in order, with 1 for those from which quota is reclaimed.
+    """Return the rows of the jobs that stop for a job, in order; and 1 for each from which quota is reclaimed, else 0.
 
     If no job stops, also returns when (µs) time alone may change that, -1 for never; and whether it is proven that
     nothing else does. See `Preemption.free_capacity`.

@@ -36,7 +36,7 @@ def may_evict(profile: Profile) -> bool:
 
 
 class EvictionColumns:
-    """The domains of the shapes that are counted, and where each job waits again; and the evictions of a call."""
+    """The domains of counted shapes, and the bucket in which each job waits again; makes the `Evictions` of a call."""
 
     def __init__(self, run: Run) -> None:
         assert isinstance(run.execution.speed, Steady)
@@ -70,7 +70,7 @@ class EvictionColumns:
         return self._rows[level]
 
     def pay(self, advance: Callable[..., Table], *told: object) -> bool:
-        """Return whether evictions belong in the compiled call: there is code for them, or compiling it pays now."""
+        """Return whether the compiled call is to evict jobs: its code is compiled already, or compiling it pays now."""
         self._pay = self._pay or self._calls > PATIENCE or is_ready(advance, *told)
         return self._pay
 

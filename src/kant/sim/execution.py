@@ -188,13 +188,13 @@ class Execution:
                 self.happen(JobCancelled(now, self.state.ids[replica]))
 
     def _stop(self, row: int, now: int) -> int:
-        """Stop a running job; return the extra work that this costs it."""
+        """Stop a running job; return the extra work that this costs it, µs."""
         self._leave(row, now)
         self._report_lag(row, now)
         return self._interrupt(row, now)
 
     def _interrupt(self, row: int, now: int, saves: bool = False) -> int:
-        """Return the cost of a stop or resize; the job's progress must be in the journal before."""
+        """Return the cost of a stop or resize, µs. The job's progress must already be in the journal."""
         cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now, saves)
         self.recorder.lost(row, cost)
         return cost
@@ -222,7 +222,7 @@ class Execution:
         if behind and remaining >= 0:
             done = now - int(self.state.jobs[row, c.J_SINCE]) - behind
             left = max(remaining - done, 0)
-            if row in self.state.elastic:  # with all its pods
+            if row in self.state.elastic:  # as run time with all pods
                 progress = self.state.elastic[row]
                 left = -(-max(progress.left - done * progress.pods, 0) // progress.ceiling)
             self.happen(JobProgressed(now, self.state.ids[row], left))
@@ -255,7 +255,7 @@ class Execution:
     def carry_out(self, plan: Plan) -> bool:
         """Carry out the plan; in simulated time everything succeeds at once.
 
-        Returns whether to cycle again at once, to retry a stopped job and jobs that may fit in the freed place.
+        Returns whether to cycle again at once, to retry a stopped job and jobs that may fit in the freed capacity.
         """
         state, now, gone, again = self.state, plan.time, list[int](), False
         for decision in plan.decisions:

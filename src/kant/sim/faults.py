@@ -61,7 +61,7 @@ def drawn(cluster: ClusterSpec, options: SimOptions, seed: int) -> Iterator[Node
     """Yield faults without end: each node alternates between healthy and unhealthy.
 
     Both durations are exponential, in whole seconds. A node's faults depend only on the seed and on its index: not on
-    the other nodes, nor on what runs there.
+    the other nodes, nor on the jobs.
     """
     draws = [np.random.Generator(np.random.PCG64([seed, _STREAM, node])) for node in range(len(cluster.nodes))]
 

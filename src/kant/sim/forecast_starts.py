@@ -1,7 +1,7 @@
 """Forecast when waiting jobs start: run the real policy forward from a state in several futures.
 
 In each future every job's run time is drawn from the run times of its kind (`insight/past_jobs.py`), and arrivals are
-those of an earlier day. The scheduler is the production one, so whatever a profile does happens here too: reclaim,
+those of an earlier day. The scheduler is the production one, so a future has all that a profile does: reclaim,
 preemption, timeouts, back-offs, elastic gangs. P50 and P90 are quantiles of the start over the futures. If there is
 nothing to draw, one future is run.
 
@@ -225,7 +225,7 @@ class Future:
         self.recheck = options.recheck_s * SECOND
         speed = speed_of(msgspec.structs.replace(options, static=False))
         self.execution = Execution(self.state, Journal(), Recorder(self.state), speed)
-        self.at = self.wake = self.now  # its present instant, and when to cycle without an event
+        self.at = self.wake = self.now  # µs: the present, and when to cycle if no event comes first
         self.coming: Iterator[JobSubmitted] = iter(())
         self._arrival: JobSubmitted | None = None
         self._missing: set[int] = set()
@@ -234,7 +234,7 @@ class Future:
         budgets = self.state.quota_usage.budgets
         self.month_ends = -1 if budgets is None else budgets.ends_of(self.now)
         self.dry: dict[BudgetScope, int] = {}  # when budgets of this month are used up, as far as known
-        self._held: dict[int, Allocation] = {}  # by running job, since the state drops it at the end
+        self._held: dict[int, Allocation] = {}  # by job: the state drops it when the job ends
         self._gone: list[tuple[int, set[int]]] = []  # jobs that ended at this instant, with their nodes
         self._stopped: list[int] = []  # jobs that were stopped at this instant
 
@@ -250,7 +250,7 @@ class Future:
         """Register the remaining work of the live jobs with the speed, and set the arrivals."""
         self.coming, self._arrival = coming, next(coming, None)
         if self.execution.speed.reports:
-            self.execution.speed.progress(self.now)  # nothing runs in it yet: progress counts from now on
+            self.execution.speed.progress(self.now)  # no job is registered yet: progress counts from now on
         for row in list(self.state.live):
             self.execution.admit(row, min(work[row], FOREVER // 64), 0, self._begun(row))
             if row in self.state.running:
@@ -279,7 +279,7 @@ class Future:
         ]
 
     def run(self, wanted: set[int], spends: bool = False) -> dict[int, Basis]:
-        """Return why each of these jobs can start, if it starts; with `spends`, run on to the end of the month."""
+        """Run until the `wanted` jobs have started; with `spends`, to the month's end. Returns why each could start."""
         self._missing = set(wanted)
         left = self.most_instants
         while (self._missing or spends) and left:
@@ -305,7 +305,7 @@ class Future:
         """Advance by one instant; False if none comes up to `until`."""
         execution, speed, arrival, now = self.execution, self.execution.speed, self._arrival, self.at
         ends = speed.next_end
-        ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no known end
+        ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no end is known
         at = min(arrival.time if arrival is not None else FOREVER, ends, self.wake)
         if at > until:
             return False
@@ -342,7 +342,7 @@ class Future:
     # --- what a start depends on --------------------------------------------------------------------------------------
 
     def _note(self, plan: Plan) -> None:
-        """Keep the basis of the starts of missing jobs in this plan."""
+        """Record why the missing jobs that this plan starts could start."""
         state = self.state
         rights: dict[str, list[tuple[int, str]]] = {}
         for decision in plan.decisions:
@@ -382,7 +382,7 @@ class Future:
         return self._naming(how, now, rows, ran)
 
     def _protected(self, row: int) -> int:
-        """Return for how long after its start a running job may not be stopped."""
+        """Return for how long (µs) after its start a running job may not be stopped."""
         policy, usage = self.profile.preemption, self.state.quota_usage
         home = usage.node_of[self.state.jobs.item(row, c.J_QUEUE)]
         own = usage.tree.own_min_runs.get(home, 0) if usage.tree is not None else 0

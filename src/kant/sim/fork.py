@@ -2,9 +2,9 @@
 
 The journal's events are applied to an empty state, and a new scheduler decides as the original one would have. So a
 fork without changes starts and ends every job when the simulated run itself did (tests/core/test_whatif.py), as far as
-the journal tells: - a burst replica whose base job had left counts as withdrawn, and stays so; - a cycle that decided
-nothing leaves no trace, and neither does the time at which it wanted to be woken: that is found by asking again.
-Preemption, and reservations between tenants, may then be a cycle behind.
+the journal tells: a burst replica whose base job had left counts as withdrawn, and stays so. A cycle that decided
+nothing leaves no trace in the journal, so the time for which it asked to be woken is found by asking a scheduler again.
+Preemption, and reservations between tenants, may then be a cycle late.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def fork(
         run.recorder.serviced(len(header.cluster.nodes), past.now)
     _begin(run, past)
     run.faults = _faults(run, past, drains)
-    run.rounds = None  # a future asks no solver, so that it is fast
+    run.rounds = None  # no solver is asked, so that the future is fast
     run.external = deque(_external(past))
     return Fork(past, run, work, list(_coming(past, work)) if arrivals else [])
 

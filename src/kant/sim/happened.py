@@ -6,13 +6,13 @@ from kant.cluster.columns import Table
 from kant.compiled import inlined
 
 H_TIME, H_WHAT, H_ROW, H_INSTANT, H_PIECE, H_COUNT, H_BEGIN, H_END = range(8)
-"""H_INSTANT numbers the instants of the call. A job that starts has H_COUNT pieces from H_PIECE on; so has a job that
-gets a reservation, which lasts from H_BEGIN to H_END, µs. A job that is EVICTED has H_PIECE µs more work; H_COUNT is
-the row of the job that takes its place, H_BEGIN the bits of `evict.py`, and H_END when the evicted job had started, µs.
-For a job whose wait is recorded: HELD has the number of its pods that fit in H_PIECE; SHORT what is available of its
-quota in H_PIECE, and the slot that binds in H_COUNT; OUTRANKED until when it is held, µs, and by which row; BEHIND when
-the first reservation begins, µs, and of which row. If the discipline asks for cycles by itself, each instant ends with
-CYCLED, whose H_PIECE is when to cycle again without an event, µs; -1: never.
+"""H_INSTANT numbers the instants of the call. STARTED: the job has H_COUNT pieces from index H_PIECE on. RESERVED: so
+has the reservation, which lasts from H_BEGIN to H_END (µs). EVICTED: the job has H_PIECE µs more work; H_COUNT is the
+row of the job that evicts it, H_BEGIN has the bits of `evict.py`, and H_END is when the evicted job had started (µs).
+Four events record why a job waits. HELD: H_PIECE of its pods fit. SHORT: H_PIECE is available of its quota, and H_COUNT
+is the slot that binds. OUTRANKED: the job of row H_COUNT holds it until H_PIECE (µs). BEHIND: the first reservation, of
+row H_COUNT, begins at H_PIECE (µs). CYCLED ends each instant if the discipline asks for cycles by itself: H_PIECE is
+when to cycle again if no event comes first (µs); -1: never.
 """
 EVENT_WIDTH = 8
 

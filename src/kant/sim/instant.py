@@ -19,7 +19,7 @@ from kant.sim.tables import Tables
 
 @inlined
 def copy_of(one: Table, other: Table) -> None:
-    """Copy a row of numbers."""
+    """Copy the elements of `one` into `other`."""
     for i in range(one.shape[0]):
         other[i] = one[i]
 
@@ -51,7 +51,7 @@ def begin(v: Tables, now: int, stood: Table) -> None:
 
 @merged
 def wake(v: Tables, now: int, quotas: Quotas | None) -> None:
-    """Wake the jobs that may start after what has happened since they slept. The view of the nodes follows."""
+    """Wake the jobs that may start after what has happened since they slept. Also updates the trial copy of nodes."""
     stands, instant, least, beyond = v.stands, v.instant, lowest(v.counts), False
     copy_changed(v.table, v.log, stands[t.SEEN], v.trial, v.trial_log, stands[t.TRIED])
     stands[t.SEEN], stands[t.TRIED] = v.log[0], v.trial_log[0]

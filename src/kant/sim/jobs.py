@@ -32,7 +32,7 @@ SHAPE = ("memory", "segment", "segment_within", "floor")
 """The columns that the groups of a job depend on."""
 
 LARGE = 1 << 31
-"""Bound: two numbers below it combine into one of 62 bits."""
+"""Two numbers below this bound can be combined into one number of 62 bits."""
 
 Groups = tuple[PodGroup, ...]
 
@@ -47,7 +47,7 @@ class Gangs:
         self._blocks: dict[tuple[tuple[str, ...], str, int, int, bool], Counter[int]] = {}
         self._made: dict[
             tuple[int, int, int, int, int, int, str, tuple[str, ...], str, int, int, int], Groups
-        ] = {}  # by the arguments of `of`
+        ] = {}  # the groups for each set of arguments of `of`
 
     def of(
         self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0, mig: str = "",
@@ -58,12 +58,12 @@ class Gangs:
 
         Only nodes that a job of `queue` on one of `models` may use count (model/cut.py). With `island` each pod must
         lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is one instance of that
-        profile, of the size that the first node of `models` that offers it has. Each `segment` pods in a row must lie
+        profile; its size is that on the first node of `models` that offers it. Each `segment` pods in a row must lie
         in one domain of `level` (1 + its index in LEVELS); 0 and 0: no constraint. An elastic gang can run with `floor`
         pods; 0 for other jobs.
         """
         by_node = not pods
-        if queue not in self._named:  # it may use the nodes open to all queues
+        if queue not in self._named:  # its jobs may use the nodes open to all queues
             queue = ""
         key = (
             pods, gpus, milli, cpu, memory, island, mig, models if mig or by_node else (), queue if by_node else "",
@@ -85,7 +85,7 @@ class Gangs:
         return groups
 
     def _milli_of(self, mig: str, models: tuple[str, ...]) -> int:
-        """Return the size of a MIG profile in thousandths of a GPU here; the usual size if no node offers it."""
+        """Return the size of a MIG profile on this cluster in milli-GPUs; the usual size if no node offers it."""
         here = [node.mig for node in self._nodes if node.mig and (not models or node.model in models)]
         found = (profile_on(geometry, mig) for geometry in here)
         return next((offer[0] for offer in found if offer is not None), usual_milli(mig))
@@ -228,7 +228,7 @@ def _by_name(names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _none(length: int) -> np.ndarray:
-    return np.broadcast_to(np.int64(-1), length)  # stored once
+    return np.broadcast_to(np.int64(-1), length)  # one value in memory for all jobs
 
 
 def _groups(workload: Workload, gangs: Gangs, row: int, rigid: bool) -> Groups:

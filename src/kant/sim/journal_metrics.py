@@ -34,7 +34,7 @@ _ENDS = _COSTS | JobCancelled | JobFinished | JobRefused
 
 
 class JournalMetrics:
-    """Follows one walk; it must receive every event and every plan. With `keep_ledger` waits are split by cause."""
+    """The metrics of one walk, given every event and every plan of it. With `keep_ledger` waits are split by cause."""
 
     def __init__(self, walk: JournalWalk, keep_ledger: bool = False) -> None:
         self.walk = walk
@@ -80,7 +80,7 @@ class JournalMetrics:
             recorder.started(row, state.running[row])
 
     def result(self, digests: dict[str, Any], interrupted: bool) -> RunResult:
-        """The metrics up to the end of the journal. `digests` has the counts and the digests of decisions, for the
+        """Return the metrics up to the end of the journal. `digests` has the count and the digest of decisions, for the
         summary.
         """
         state, recorder, header = self.state, self.recorder, self.walk.header

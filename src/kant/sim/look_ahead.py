@@ -1,7 +1,7 @@
 """The look-ahead of a router of policies: is the proposed policy better than the floor, from the present snapshot?
 
 Run times are drawn as for forecasts of starts (`forecast_starts.py`), no other job arrives, and each future runs until
-its jobs have ended. It is run once under the floor throughout, and once for each of `HOURS` under the proposed policy
+its jobs have ended. Each is run once under the floor throughout, and for each of `HOURS` once under the proposed policy
 for that long, then the floor. The proposal is confirmed if, for each of `HOURS`, the sum of bounded slowdowns falls in
 every future, and its average fall, as a share of the floor's sum, exceeds twice its error and `MARGIN`. So the router
 leaves the floor only for a proven gain.

@@ -30,8 +30,8 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     - `mtbf_days`: mean time between two faults of one node (0: no faults), `repair_h`: mean duration of a fault.
       `gpu_fault_share`: share of the faults that cost the node one GPU; the others cost the whole node.
     - `static`: pods arrive one by one in random order and never depart. `inflate`: pods are drawn again, or left out,
-      until they request this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
-      fragmentation is measured against. `typical_given`: policies get the typical pods in advance; else they learn them
+      until they request this share of the cluster's GPUs. `typical_share`: fragmentation is measured against the
+      most frequent pods of this share. `typical_given`: policies get the typical pods in advance; else they learn them
       from the arrivals, as policies that always learn (`kant`) do unless the run is static.
     - `quantile`: `linear` interpolation, or `lower` (the element at index ⌊n p⌋).
     """

@@ -36,7 +36,7 @@ class Past:
 def read_past(path: Path, time: int | None = None, today: int | None = None) -> Past:
     """Read the journal at `path`, cut after everything that happened by `time` (None: its end).
 
-    For a journal that is still being written, `today` is the present, microseconds since the Unix epoch: it ends then.
+    A journal that is still being written ends at `today`: the present, in microseconds since the Unix epoch.
 
     Raises InputError for a broken journal, for a time outside it, and for an experiment in which nothing ever ends.
     """
@@ -66,5 +66,5 @@ def read_past(path: Path, time: int | None = None, today: int | None = None) -> 
 
 
 def _is_idle(line: object) -> bool:
-    """Return whether this is a plan without decisions, which a journal has only if nodes fail."""
+    """Return whether a line is a plan without decisions, which a journal has only if nodes fail."""
     return isinstance(line, Plan) and not line.decisions

@@ -20,7 +20,7 @@ class Recount:
 
 
 def recount(path: Path) -> Recount:
-    """Recount the journal of a live or simulated run, ended or still running. Raises InputError for a broken one."""
+    """Recount the journal of a live or simulated run, ended or not. Raises InputError for a broken journal."""
     walk = read_journal(path)
     metrics = JournalMetrics(walk, keep_ledger=True)
     for line in walk:

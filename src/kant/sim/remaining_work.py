@@ -1,7 +1,7 @@
 """RemainingWork: the remaining work of each job of a what-if, and where that number comes from.
 
 The journal has priority: it gives the run time of a simulated job, and the time that a job of a live cluster ran until
-it finished later. For other jobs the remaining work is unknown. They are assumed to run for the median (P50) learned
+it finished later. For other jobs the remaining work is unknown: they are assumed to run for the median (P50) learned
 from jobs of their kind; without it, for their owner's estimate, to their limit, or as long as the median finished job,
 in this order.
 """

@@ -53,7 +53,7 @@ class Replay:
     faults: list[NodeHealth] = field(default_factory=list)
     booked: list[Event] = field(default_factory=list)
     difference: tuple[Plan, Plan] | None = None
-    until: int = FOREVER  # when the record was cut
+    until: int = FOREVER  # µs: when the record was cut off; FOREVER: it was not
 
     @property
     def lacks_cycles(self) -> bool:
@@ -66,7 +66,7 @@ class Replay:
 
 
 def replay(path: Path) -> Replay:
-    """Apply the events of the journal again, and cycle when it cycled. Raises InputError for a broken journal."""
+    """Apply the events of a journal again, and cycle when its run did. Raises InputError for a broken journal."""
     walk = read_journal(path)
     metrics = JournalMetrics(walk)
     state, recorded, replayed = metrics.state, metrics.recorded, Journal()

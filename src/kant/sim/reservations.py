@@ -1,7 +1,7 @@
-"""What compiled instants with reservations read and write: the line of waiting jobs, and the calendar.
+"""What compiled instants with reservations read and write: the sorted waiting jobs (the line), and the calendar.
 
-The calendar is that of `placement/calendar/`: what jobs hold from when to when. A cycle in Python and a compiled one
-(`reserve.py`) both leave it in the state that the cluster's state defines.
+The calendar (`placement/calendar/`) has the devices that jobs hold, from when until when. A cycle in Python and a
+compiled one (`reserve.py`) both leave it as the cluster's state requires.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ L_ROW, L_PRIORITY, L_KEY = range(3)  # the smallest (L_PRIORITY, L_KEY, L_ROW) g
 LINE_WIDTH = 3
 
 OPENED, FREED, ROUND, TIGHTENED = range(4)
-"""Counters: `Forecast.opened`; other changes that may let a job without a reservation start; `NoRoom.now`; and 1 if
-reservations may no longer hold.
+"""OPENED: `Forecast.opened`. FREED: how many other changes may let a job without a reservation start. ROUND:
+`NoRoom.now`. TIGHTENED: 1 if reservations may no longer hold.
 """
 MARKS = 4
 
@@ -77,7 +77,7 @@ PLANNED = -1
 
 @inlined
 def join(line: Table, count: int, row: int, priority: int, key: int) -> None:
-    """Add a job, which arrived last, to the first `count` of the line."""
+    """Insert the job that arrived last into the line, whose first `count` rows are in use."""
     at = count
     while at > 0 and (
         line[at - 1, L_PRIORITY] > priority or (line[at - 1, L_PRIORITY] == priority and line[at - 1, L_KEY] > key)
@@ -103,7 +103,7 @@ def close_up(line: Table, count: int, jobs: Table) -> None:
 
 @compiled
 def leaves(r: Reservations, store: Table, row: int, now: int) -> None:
-    """Take a job that has ended off the calendar."""
+    """Remove a job that has ended from the calendar."""
     book, spans, arena = r.book, r.book.spans, r.book.arena
     early = bool(spans[row, H_END] > now)
     r.marks[OPENED] += early
@@ -114,7 +114,7 @@ def leaves(r: Reservations, store: Table, row: int, now: int) -> None:
 
 @compiled
 def follow_ends(r: Reservations, store: Table, now: int) -> Table:
-    """Postpone the ends of jobs that have outlived their estimates. Returns the store."""
+    """Postpone the ends of jobs that have outlived their estimates. Returns `store`, the calendar's table."""
     book, spans, arena = r.book, r.book.spans, r.book.arena
     while first_end(r.expects, r.expected) <= now:
         row = take_end(r.expects, r.expected)
@@ -133,7 +133,7 @@ def follow_ends(r: Reservations, store: Table, now: int) -> Table:
 
 @compiled
 def has_room(book: Book, more: int) -> bool:
-    """Return whether `more` pieces can be held in addition. Drops stale pieces."""
+    """Return whether the calendar has room for `more` pieces. Drops stale pieces if necessary."""
     spans, arena, used = book.spans, book.arena, 0
     if book.pieces[0] + more <= arena.shape[0]:
         return True
@@ -185,7 +185,7 @@ NOTHING, HOLDS, STARTS, HELD_ONE = range(4)
 
 @compiled
 def movable(r: Reservations, rows: Table, standing: Table) -> Table:
-    """Return the reservations that may move, by start (columns M_*)."""
+    """Return the reservations that may move, sorted by start, with the columns M_*."""
     found, count = np.empty(rows.shape[0], dtype=np.int64), 0
     for i in range(rows.shape[0]):
         if standing[i] == HOLDS and r.book.spans[rows[i], H_COUNT] > 0:
@@ -202,7 +202,7 @@ def movable(r: Reservations, rows: Table, standing: Table) -> Table:
 
 @compiled
 def still_free(r: Reservations, store: Table, pieces: Table, row: int, start: int, end: int, now: int) -> Table:
-    """Commit a former reservation again if it still holds; otherwise the job holds nothing. Returns the store."""
+    """Enter a former reservation again if its devices are still free; otherwise the job has none. Returns `store`."""
     book = r.book
     if start >= now:
         store = enter(
@@ -225,9 +225,9 @@ def begins(
     r: Reservations, store: Table, rows: Table, version: int, old: Table, began: int, row: int, top: int, end: int,
     now: int, happened: Table, said: int, instant: int,
 ) -> tuple[int, Table]:  # fmt: skip
-    """Start a job on the pieces [top, end) of `held`; it had reserved `old` from `began` on, at that `version`.
+    """Start a job on the pieces [top, end) of `held`. It had reserved the pieces `old` from `began` (µs) on.
 
-    `rows` are all waiting jobs. Returns the number of events and the store.
+    `rows` are all waiting jobs; `version` is for `keep_failures`. Returns the number of events and `store`.
     """
     book, pieces = r.book, r.held[top:end]
     same = began <= now and old.shape[0] == end - top
@@ -249,7 +249,7 @@ def promises(
     r: Reservations, store: Table, pieces: Table, row: int, top: int, start: int, now: int, happened: Table, said: int,
     instant: int,
 ) -> tuple[int, Table]:  # fmt: skip
-    """Reserve a place for a job, and copy its pieces to `held` from `top` on. Returns event count and store."""
+    """Reserve `pieces` for a job from `start` (µs) on; copy them to `held` at `top`. Returns event count and store."""
     book, event = r.book, happened[said]
     end = min(start + c.planned_run(r.jobs[row], PLANNED), FOREVER)
     store = enter(

@@ -1,7 +1,7 @@
 """Reservations in compiled instants: one cycle of backfilling with reservations, without quotas or preemption.
 
-The order of service is that of `queueing/reservation_backfill.py`, and both ask the same functions of the calendar.
-Python decides a cycle in which reservations are suspended or move, and one with a job that can have none.
+The order of service is that of `queueing/reservation_backfill.py`, and both call the same functions of the calendar.
+Python decides a cycle in which reservations are suspended or move, or in which a job cannot have a reservation.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ Cycle = Callable[..., tuple[int, int, int, int, Table]]
 
 @cache
 def reserving_kernel(place: Kernel) -> Cycle:
-    """Return the kernel for a profile that places groups by `place`."""
+    """Return the compiled cycle for a profile that places groups by `place`."""
 
     def put(r: Reservations, row: int, top: int) -> int:
-        """Place a job: append its pieces to `held` from `top` on. Returns the rows used then, or -1 - the pods that
-        fit."""
+        """Place a job: write its pieces to `held` from `top` on. Returns the row after them; if the job does not fit,
+        -1 minus the number of pods that fit."""
         group = group_of(r, row)
         end = place(
             r.book.table, r.view_log, r.book.demands, group, r.typical, r.scores, r.others, r.domains, group[G_PODS],
@@ -100,7 +100,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
     def put_beside(
         r: Reservations, store: Table, rows: Table, standing: Table, due: Table, row: int, top: int, now: int
     ) -> int:
-        """`put`, clear of all that is promised to others while the job runs (`CyclePlan.reserved_space`)."""
+        """Place a job as `put` does, clear of all that others have reserved (`CyclePlan.reserved_space`)."""
         book, view, log, demands = r.book, r.book.table, r.view_log, r.book.demands
         spans, arena = book.spans, book.arena
         until = min(now + c.planned_run(r.jobs[row], PLANNED), FOREVER)
@@ -161,7 +161,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
         rows = r.line[:count, L_ROW].copy()
         standing, due = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         nothing, yes = book.arena[:0], bool(np.bool_(1))
-        # Not literals: Numba compiles a callee anew for each of these.
+        # Not literals: Numba compiles a callee anew for each literal.
         zero, by, anywhere = int(np.int64(0)), int(np.int64(P_RECORDED)), int(np.int64(ANYWHERE))
         planned, never, nobody = int(np.int64(PLANNED)), int(np.int64(NEVER)), int(np.int64(-1))
         attempts, reserved, lowest = np.full(1, FAILURES), 0, FOREVER
@@ -216,7 +216,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
                         said = tell(r, rows, standing, row, top, now, happened, said, instant)
                         served += 1
                         continue
-                    if what != ASKED:  # sooner
+                    if what != ASKED:  # an earlier start
                         old, began = held_by(spans, arena, row).copy(), spans[row, H_START]
                         strike(store, book.ledgers, book.freed, spans, old, row, yes)
                         knows_moves, pools = False, 0
@@ -240,7 +240,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
                 else:
                     for i in range(served + 1, count if lowest < jobs[row, c.J_PRIORITY] else 0):
                         if standing[i] == HOLDS and jobs[rows[i], c.J_PRIORITY] < jobs[row, c.J_PRIORITY]:
-                            return WAITS, said, top, -1, store  # it is suspended
+                            return WAITS, said, top, -1, store  # Python suspends the reservation
                 if standing[served] != HOLDS and reserved >= r.depth:
                     for i in range(served, served + 1 if r.keeps else count):
                         passed[passes] = i
@@ -328,7 +328,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
             if had and may_hold and start >= began:
                 store = still_free(r, store, old, row, began, ended, now)
             if had and not may_hold:
-                return WAITS, said, top, -1, store  # it is released
+                return WAITS, said, top, -1, store  # Python releases the reservation
             if may_hold and spans[row, H_COUNT] == 0:
                 said, store = promises(r, store, pieces, row, top, start, now, happened, said, instant)
                 marks[OPENED] += had

@@ -1,5 +1,5 @@
-"""The calendar and the line of waiting jobs in the form that compiled instants need (`reserve.py`), and what both
-keep.
+"""The calendar and the sorted waiting jobs as tables for compiled instants (`reserve.py`), and the update of Python's
+data after a call.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Line:
         )  # fmt: skip
 
     def follow(self, happened: np.ndarray, store: Table) -> None:
-        """Follow the reservations of a call, after its starts and ends."""
+        """Copy the reservations of a call into the state and the forecast, which have its starts and ends already."""
         state, forecast, calendar = self.run.state, self.run.scheduler.forecast, self.run.scheduler.placer.calendar
         assert forecast is not None
         decided = happened[(happened[:, h.H_WHAT] == h.STARTED) | (happened[:, h.H_WHAT] == h.RESERVED)]

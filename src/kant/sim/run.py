@@ -61,8 +61,8 @@ class RunHooks:
     """What a caller may want from a run: a journal, its progress, and a way to stop it.
 
     `progress` receives the number of finished jobs, of all jobs, and the simulated time. With `ledger` every wait is
-    split by its causes (metrics/wait_ledger.py). `observer` gets the scheduler and returns a function. This is called
-    with the time at the end of every instant.
+    split by its causes (metrics/wait_ledger.py). `observer` gets the scheduler and returns a function that is
+    called at the end of every instant with its time (µs).
     """
 
     journal: Callable[[bytes], object] | None = None
@@ -105,7 +105,7 @@ def simulate(
     if len(workload.after):
         run.dependencies = DependentArrivals(workload, run.execution)
     if services:
-        from kant.sim.services import ServiceReplicas, check_services  # and the engines of `serving`
+        from kant.sim.services import ServiceReplicas, check_services  # loads the engines of `serving` as well
 
         check_services(services, workload, profile, options, queue_config)
         run.services = ServiceReplicas(services, run.execution)
@@ -153,7 +153,7 @@ class Run:
         self.faults = faults_of(cluster, options, seed, faults)
         self.interrupted = False
         self.begin = 0  # a run that continues an existing state begins later (sim/fork.py)
-        self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
+        self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before `begin`
         self.dependencies: DependentArrivals | None = None
         self.services: ServiceReplicas | None = None
         self.rounds: SimulatedRounds | None = None
@@ -162,7 +162,7 @@ class Run:
 
             self.rounds = SimulatedRounds(self.scheduler)
         self.external: deque[Event] = deque()  # later external events: quota changes, withdrawals
-        self.wake = FOREVER  # when to cycle without an event
+        self.wake = FOREVER  # when to cycle if no event comes first, µs
         self.vain: list[Plan] = []  # plans without decisions, in a run with faults, since the last event
         self.last = 0  # the last instant with an event or a decision
         self._began = time.process_time() - work.cpu_s
@@ -184,14 +184,14 @@ class Run:
         if self.curve is not None:
             self.curve.observe(0)
         end = self._loop(coming, total)
-        del coming  # its columns are large
+        del coming  # free the arrivals, whose columns are large
         self.journal.write(Footer(end, self.interrupted or end == self.until, self.interrupted))
         self.state.check()
         for row, allocation in self.state.running.items():
             self.recorder.ended(row, allocation, began(self.state, row), end)
         because = self._waiting_because()
         self.recorder.make_room(0)
-        # modules that only a run needs: they take as long to load as those that sum it up
+        # Free what only the run needed, before the job table and the summary take memory.
         del self.scheduler, self.execution.speed, self.state.job_changes[:]
         self.state.pieces = self.state.pieces[:0].copy()
         table = job_table(self.state, end, self.recorder)
@@ -218,7 +218,7 @@ class Run:
         )
 
     def advance(self, until: int, coming: Iterable[JobSubmitted] = ()) -> None:
-        """Continue up to `until`, with the submissions that arrive by then, in order; it can be called again."""
+        """Continue up to `until` (µs) with the submissions that arrive by then, in order. May be called again."""
         self.until = until
         self._loop(iter(coming), 0)
         self._take_vain()
@@ -361,7 +361,7 @@ class Run:
         for proposal in self.rounds.take(now):
             self.execution.happen(proposal)
             if isinstance(proposal, PolicyRouted):
-                continue  # the cycle of this instant uses it
+                continue  # the cycle of this instant uses the new policy
             plan = carry_out_proposal(self.scheduler, now)
             self.journal.plan(plan, always=True)
             self.execution.carry_out(plan)

@@ -1,8 +1,8 @@
-"""Late heads in compiled instants: `queueing/late_heads.py` around questions about columns.
+"""Late heads in compiled instants: the callbacks of `queueing/late_heads.py`, which read tables.
 
-Whether a head may take the places of jobs that passed it is counted, by the rules of
-`queueing/preemption/backfilled.py`. If it may, the search is that of all evictions (`evict.py`). For a head that
-borrows quota, and where no count tells whether it fits, Python decides the instant.
+Counts tell whether a head may take the devices of jobs that passed it, by the rules of
+`queueing/preemption/backfilled.py`. If it may, the search is that of all evictions (`evict.py`). Python decides the
+instant for a head that borrows quota, and where no count tells whether the head fits.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from kant.sim.tries import TakeOver
 
 
 class Rules(NamedTuple):
-    """How `Backfill` serves late heads, by its own fields. `pools` has the pools of each shape, as bits.
+    """The fields of `Backfill` about late heads. `pools` has the pools of each shape, as bits.
 
-    `known` has the heads that could not be served: the number of node changes by then, until when this holds, and 1 for
-    heads that no backfilled job keeps from starting.
+    `known` has the heads that could not be served: row, number of node changes by then, until when this holds (µs), and
+    1 for a head that no backfilled job keeps from starting.
     """
 
     timeout_s: int
@@ -80,11 +80,11 @@ def is_held(v: Tables, row: int, bucket: int) -> bool:
 
 @cache
 def serve_kernel(place: Kernel, limited: bool, take_over: TakeOver | None) -> Serve:
-    """Return the kernel for a profile that places groups by `place`. `limited`: there are quotas or several priorities.
-    `take_over` starts a head in the place of others (None: Python does).
+    """Return the compiled service of late heads, for a profile that places groups by `place`. `limited`: there are
+    quotas or several priorities. `take_over` starts a head on the devices of others (None: Python does).
 
-    It asks for another instant when a hold ends, when time alone may let a head start, when the next head is late, or
-    when that may preempt one more job. If Python has to decide, it says so.
+    The service asks for another instant when a hold ends, when time alone may let a head start, when the next head is
+    late, or when a late head may preempt one more job. It sets the code WAITS if Python has to decide.
     """
 
     @merged
@@ -94,7 +94,7 @@ def serve_kernel(place: Kernel, limited: bool, take_over: TakeOver | None) -> Se
 
     @merged
     def take_places(v: Tables, row: int, s: int, bucket: int) -> int:
-        """Return whether a late head may not take the places of enough jobs, now or whatever ends, or UNDECIDED.
+        """Serve a late head. Returns STARTS, STAYS, MAY_NOT or UNDECIDED (`queueing/late_heads.py`).
 
         The jobs that start in this instant hold the pieces [begun, top) of `held`.
         """
@@ -103,7 +103,7 @@ def serve_kernel(place: Kernel, limited: bool, take_over: TakeOver | None) -> Se
             instant[t.TIME], v.stands[t.TAKEN], instant[t.TOP], v.shapes, v.jobs, v.held, v.demands
         )  # fmt: skip
         if instant[t.OPENED] == 1 and rights.keeps:
-            return UNDECIDED  # a head that starts holds nobody any more
+            return UNDECIDED  # a head that starts does not hold other jobs any more
         if shapes[s, S_PREEMPTS] == 0:
             return MAY_NOT
         known = rules.known[row % KNOWN]
@@ -134,8 +134,8 @@ def serve_kernel(place: Kernel, limited: bool, take_over: TakeOver | None) -> Se
                 running = running_jobs(jobs, v.heap, v.ends)
         else:
             running = running_jobs(jobs, v.heap, v.ends)
-        # By place in `running`: a job is not behind the head (0), may not stop now (1), may stop (3), or if the head is
-        # then in quota (2).
+        # By index in `running`: the job is not behind the head (0), may not stop now (1), may stop (3), or may stop if
+        # the head is then in quota (2).
         kind, pieces, next_one = np.zeros(running.shape[0], dtype=np.int64), top - begun, FOREVER
         for k in range(running.shape[0]):
             other, least, borrows, same = running[k], rights.min_run, True, False
@@ -157,7 +157,7 @@ def serve_kernel(place: Kernel, limited: bool, take_over: TakeOver | None) -> Se
         in_quota = everyone
         if limited:
             in_quota = everyone or (asks and not would_borrow(quotas.limits, used, home, amounts))
-        # The pieces of jobs that may stop now, of the others behind it, and of those that start now.
+        # The pieces of jobs that may stop now, of the others behind the head, and of those that start now.
         freed, taken, stop = np.empty((pieces, held.shape[1]), dtype=np.int64), 0, 0
         for later in range(2):
             for k in range(running.shape[0]):

@@ -36,15 +36,15 @@ class _Replicas:
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
         self.end = len(declared.counts) * MINUTE
-        self.bursts: list[str] = []  # requested and not given back, in order
-        self.leaving: list[tuple[int, str]] = []  # given back, and still finishing their requests
+        self.bursts: list[str] = []  # names of the requested bursts, in order, without those given back
+        self.leaving: list[tuple[int, str]] = []  # (end in µs, name) of bursts given back that finish their requests
         self.made = 0
         self.begun = False
-        self.due = self.looked = 0  # when it is asked next in any case, and whether it must be asked before
-        self.priced = 0 if declared.price is not None else FOREVER  # when prices are due
-        self.held: dict[str, tuple[int, int, Any]] = {}  # by name: since when, pods, pieces
+        self.due = self.looked = 0  # µs: when the autoscaler acts next; the next check for an overrun
+        self.priced = 0 if declared.price is not None else FOREVER  # when prices are due, µs
+        self.held: dict[str, tuple[int, int, Any]] = {}  # name -> since when (µs), pods, pieces
         self.spans: list[tuple[int, int, int, int]] = []  # held from, served to, held to, pods
-        self.silent: dict[str, int] = {}  # since when a replica accepts no more requests
+        self.silent: dict[str, int] = {}  # name -> since when (µs) it accepts no requests
 
     @property
     def count(self) -> int:

@@ -22,7 +22,7 @@ class Speed(Protocol):
     def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1, done: int = 0) -> None:
         """Register a job. `ceiling`: the pods with which an elastic gang needs `runtime`; 1 for others.
 
-        `done`: pod-microseconds that a gang which has already run has done of this.
+        `done`: the pod-microseconds of `runtime` times `ceiling` that a gang has already done.
         """
         ...
 
@@ -34,13 +34,13 @@ class Speed(Protocol):
         ...
 
     def behind(self, row: int, now: int) -> int:
-        """Return how far the work done by a running job is behind the time since it started."""
+        """Return how far the work done by a running job is behind the time since it started, µs."""
         ...
 
     def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
-        """Stop the job before its end; return the extra work that this causes.
+        """Stop the job before its end; return the extra work that this causes, µs.
 
-        With `saves` it may save its work first. A change of size is a stop followed by a start.
+        With `saves` the job saves its work first. A change of size is a stop followed by a start.
         """
         ...
 
@@ -67,7 +67,7 @@ class Speed(Protocol):
 
 
 class ResumeCost:
-    """Extra work for each preemption, by size: the first step whose limit is not below the job's GPUs."""
+    """The extra work of a preempted job, from steps (GPUs, seconds): the first step with at least its GPUs counts."""
 
     def __init__(self, steps: tuple[tuple[int, float], ...]) -> None:
         self.steps = sorted((gpus, round(seconds * SECOND)) for gpus, seconds in steps)
@@ -89,9 +89,9 @@ class _Run(NamedTuple):
 
 
 class Steady:
-    """A job runs at one speed from start to end. A stop costs it what `cost` says, and its unsaved work.
+    """A job runs at one speed from start to end. A stop costs it the extra work given by `cost`, and its unsaved work.
 
-    It saves its work every `checkpoint` microseconds that it runs; 0: never; None: at every moment. Work is counted in
+    A job saves its work every `checkpoint` microseconds of running; 0: never; None: at every moment. Work is counted in
     whole microseconds at full speed: when a job stops, a microsecond begun is lost. Work of an elastic gang is counted
     in pod-microseconds, of which p pods do p in a microsecond, so it is exact at any size.
     """
@@ -102,7 +102,7 @@ class Steady:
         self.cost = cost
         self.checkpoint = checkpoint
         self._left: dict[int, int] = {}
-        self._ceiling: dict[int, int] = {}  # of elastic gangs
+        self._ceiling: dict[int, int] = {}  # the maximum pods of each elastic gang
         self._runs: dict[int, _Run] = {}
         self.heap: Table = np.zeros((64, 2), dtype=np.int64)
         """When jobs end (`sim/ends.py`)."""
@@ -197,7 +197,7 @@ class Steady:
 
 
 class Endless:
-    """Nothing ever ends: for static packing."""
+    """A speed for static packing: no job ever ends."""
 
     reports: ClassVar[bool] = False
     next_end = FOREVER

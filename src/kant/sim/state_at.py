@@ -111,7 +111,7 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision, on line `line` of a journal, to start `job` on `place`: number `number` of its `of` starts.
+    """The decision, on line `line` of a journal, to start `job` on the devices `place`: start `number` of `of`.
 
     `proposed`: the part of the profile whose solver proposed it; "" if the scheduler decided by itself.
     """
@@ -131,7 +131,7 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
     Raises InputError for a broken journal, an unknown job, and one that did not start.
     """
     found: list[tuple[int, int, Allocation]] = []
-    proposed, by = dict[int, str](), ""  # by line
+    proposed, by = dict[int, str](), ""  # line number -> what proposed the plan
     submitted, walk = False, read_journal(path)
     count_from(walk.header.zero)
     for line in walk:

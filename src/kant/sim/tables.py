@@ -1,4 +1,4 @@
-"""What a compiled call of a simulated run reads and writes (`advance.py`): tables, limits, and where it stands."""
+"""What a compiled call of a simulated run reads and writes (`advance.py`): tables, limits, the position of the run."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 # Columns of the table of arrivals. Queues, users and kinds are numbered by the workload.
 A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBLE, A_DUE = range(9)
-# The job's place among the waiting: its bucket, its scheduling key, and its sort key.
+# Where the job waits: its bucket, its scheduling key, and its sort key.
 A_BUCKET, A_KNOWN, A_KEY = range(9, 12)
 ARRIVAL_WIDTH = 12
 
 PYTHON = -1
 """Value of S_FIRST, and of a kind's shape, for jobs that Python decides."""
 
-# Where the run stands. An instant that Python decides is undone in these.
+# The position of the run. If Python decides an instant, these values are set back.
 (
     AT, TAKEN, SEEN, TRIED, SAMPLES, STAMP, QUEUES, USERS, NOW, RANK, WAITING, MILLI, PODS, MAY_TRY, DOUBTS, WAKES_ON,
     LOG, WAKE, FOLLOWED, RETRY, LOWEST, BEYOND,
 ) = range(22)  # fmt: skip
 STANDS = 22
-"""The queue has followed the first FOLLOWED events. LOWEST and BEYOND are the bounds on evictions by then."""
+"""The pending queue reflects the first FOLLOWED events; LOWEST and BEYOND are the eviction bounds after these."""
 
 # Of the call: its events, its instants, why it ends before `until` (0: it need not), and the room that it lacks.
 SAID, INSTANTS, CODE, ROOM = range(4)
@@ -36,19 +36,19 @@ SAID, INSTANTS, CODE, ROOM = range(4)
 # pieces; the end of the pieces; the lowest preemptible priority that it starts; how many blocked jobs are above which
 # priority; the running jobs in columns (-1: not yet); 1 where it evicts some; when to look again, µs.
 TIME, KNOWN, LAST, MORE, TOP, STARTED_LEAST, ABOVE, ABOVE_OF, RUNNING, EVICTS, REVIEW = range(4, 15)
-# Of the job that is tried: why it waits, as in its event; the end of its pieces; 1 where counts allow that it evicts
-# somebody; what the search for victims found, and when time alone may change that, µs; 1 where it has evicted some.
+# Of the job that is tried: why it waits, as in its event; the end of its pieces; 1 if totals allow it to evict a job;
+# what the search for victims found, and when time alone may change that, µs; 1 if it has evicted jobs.
 WHAT, WHY, WHICH, END, MAY_EVICT, VICTIMS, RETRY_AT, OPENED = range(15, 23)
 INSTANT = 23
 
 
 class Tables(NamedTuple):
-    """All tables of a call. Row `begin` of `jobs` is that of the first of `arrivals`.
+    """All tables of a call. The first of `arrivals` gets row `begin` of `jobs`.
 
-    `stands` and `instant` have the numbers above. `quotas` is None if no queue has any and all jobs have one priority:
-    then none holds or evicts another, and nothing is compiled for that; nor is `running`, which has room for all that
-    may run. `evictions` is None if Python decides all instants with evictions, and `reservations` without any. `counts`
-    are the preemptible running jobs by priority.
+    `stands` and `instant` have the values numbered above. `quotas` and `running` are None if no queue has quotas and
+    all jobs have one priority: then no job holds or evicts another, and no code for this is compiled. `running` has
+    room for all jobs that may run at once. `evictions` is None if Python decides all instants with evictions;
+    `reservations`, if the profile has none. `counts`: the number of preemptible running jobs by priority.
     """
 
     until: int

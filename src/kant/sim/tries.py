@@ -1,4 +1,4 @@
-"""The jobs that are tried in a compiled instant: `queueing/service_order.py` around questions about columns."""
+"""Tries the waiting jobs of a compiled instant: the callbacks of `queueing/service_order.py`, which read tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TakeOver = Callable[[Tables, int, int, Table], bool]
 
 @merged
 def following(v: Tables) -> Job:
-    """Return the next job to try. A job that has evicted others begins another round over all that are awake."""
+    """Return the next job to try. After a job that has evicted others, a round over all awake buckets begins again."""
     instant, entry = v.instant, 0
     if instant[t.CODE] == 0:
         if instant[t.OPENED] == 1:
@@ -52,7 +52,7 @@ def following(v: Tables) -> Job:
 
 @merged
 def is_held(v: Tables, row: int, s: int) -> bool:
-    """Return whether a blocked job of higher priority holds a job. Where it may have a place beside Python decides."""
+    """Return whether a blocked job of higher priority holds a job. If it may fit on other nodes, Python decides."""
     instant, rights, priority = v.instant, v.rights, v.jobs[row, c.J_PRIORITY]
     if not rights.keeps:
         return False
@@ -83,16 +83,16 @@ def in_quota(v: Tables, row: int, s: int) -> bool:
 
 @merged
 def evict(v: Tables, row: int, leaving: Table, why: Table) -> bool:
-    """Stop jobs for another one: give back their quota, and on the trial what they hold. Their events say so, and why.
+    """Stop the jobs `leaving` for job `row`: refund their quota, free their devices on the trial, write their events.
 
-    Returns False if Python has to decide when one of them may start again.
+    Returns False if Python has to decide: one of them could not wait in compiled code, or the tables are full.
     """
     instant, jobs, quotas, pools = v.instant, v.jobs, v.quotas, 0
     for other in leaving:
         s = jobs[other, c.J_SHAPE]
         if v.shapes[s, b.S_FIRST] < 0 or v.shapes[s, b.S_ALONE] == 1:
             return False
-        instant[t.MORE] += jobs[other, c.J_PODS]  # they may start elsewhere
+        instant[t.MORE] += jobs[other, c.J_PODS]  # evicted jobs may start elsewhere
     if v.stands[t.TAKEN] + instant[t.MORE] > v.held.shape[0]:
         return False
     for k in range(leaving.shape[0]):
@@ -162,9 +162,9 @@ def sleep(v: Tables, entry: int, row: int, s: int) -> None:
 def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, InOrder, TakeOver]:
     """Return the functions that try the awake jobs, that start evicted jobs elsewhere, and that serve a late head.
 
-    `place` places their groups.
+    `place` places a group of a job.
 
-    `limited`: there are quotas or several priorities. With `evicts` it may evict running jobs.
+    `limited`: there are quotas or several priorities. With `evicts` a job may evict running jobs.
     """
 
     @merged
@@ -186,7 +186,7 @@ def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, 
 
     @merged
     def fits(v: Tables, row: int, s: int) -> bool:
-        """Return whether there is a place for all pods of a job. Its pieces are then taken."""
+        """Place all pods of a job on the trial; return whether they fit."""
         instant, end = v.instant, v.instant[t.TOP]
         for g in range(v.shapes[s, b.S_FIRST], v.shapes[s, b.S_FIRST] + v.shapes[s, b.S_GROUPS]):
             placed = end
@@ -204,7 +204,7 @@ def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, 
 
     @merged
     def frees_capacity(v: Tables, row: int, s: int) -> bool:
-        """Return whether running jobs are evicted for a job, which then has its place."""
+        """Evict running jobs for a job and place it on what they free; return whether this was possible."""
         instant, rights, quotas, jobs, least = v.instant, v.rights, v.quotas, v.jobs, v.stands[t.LOWEST]
         home, amounts = quotas.homes[jobs[row, c.J_QUEUE], b.HOME_SLOT], quotas.amounts[s]
         may = v.shapes[s, b.S_PREEMPTS] == 1 and may_evict(
@@ -227,7 +227,7 @@ def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, 
 
     @merged
     def start(v: Tables, entry: int, row: int, s: int) -> None:
-        """Start a job on the pieces that it has, and take it from its bucket if it has an entry."""
+        """Start a job on the pieces placed for it, and remove it from its bucket if `entry` is not 0."""
         instant, stands, jobs = v.instant, v.stands, v.jobs
         instant[t.SAID] = h.note(
             v.happened, instant[t.SAID], instant[t.TIME], h.STARTED, row, instant[t.INSTANTS], instant[t.TOP],
@@ -247,7 +247,7 @@ def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, 
 
     @merged
     def take_over(v: Tables, row: int, s: int, passers: Table) -> bool:
-        """Start a late head in the place of running jobs that have passed it. Returns False where Python decides."""
+        """Start a late head on devices of running jobs that have passed it. Returns False if Python has to decide."""
         if v.shapes[s, b.S_COUNTED] < 0:
             return False
         leaving, found = find_passers(v, row, s, passers)

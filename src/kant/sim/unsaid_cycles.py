@@ -2,7 +2,7 @@
 
 Kant 0.2 and before left them out, so a replay has to find out when they ran. For a simulated run this is known: one
 cycle at the end of each instant, one more at the same instant if a plan stopped a job for another or at its limit, and
-one where the last plan asked for it. The cycles of a live driver are unknown.
+one at the time for which the last plan asked. The cycles of a live driver are unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_recorded(header: Header) -> bool:
 
 
 class UnsaidCycles:
-    """Reports, line by line, when a simulated run cycled without leaving a line. Times are microseconds."""
+    """Finds, from one journal line to the next, when a simulated run cycled without a line. Times are microseconds."""
 
     def __init__(self) -> None:
         self._time = 0

@@ -1,4 +1,4 @@
-"""Warm-up: the compiled kernels of a profile are compiled, or loaded, before a run is measured."""
+"""Warm-up: the Numba functions of a profile are compiled, or loaded, before a run is measured."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kant.workload.workload import make_workload
 def warm_up(profile: Profile) -> None:
     """Run a handful of jobs, so that later runs include no compilation. Has no other effect.
 
-    The second time all have one priority: `advance` has code of its own for that, unless jobs are evicted.
+    The second time all jobs have one priority: unless jobs are evicted, `advance` has code of its own for this.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
     cluster = ClusterSpec("warm-up", tuple(Node(f"n{i}", 8, leaf=f"l{i}") for i in range(2)))
     gpus = np.array([4, 16, 8, 12, 4, 4, 4, 12, *[1] * 16, 16], dtype=np.int64)
-    urgent = np.array([0, 0, 0, 0, 0, 0, 1, 1, *[0] * 16, 1], dtype=np.int64)  # some preempt one of few, or of many
+    urgent = np.array([0, 0, 0, 0, 0, 0, 1, 1, *[0] * 16, 1], dtype=np.int64)  # some preempt one job of few or many
     seconds = np.array([*range(8), *[10_000] * 16, 20_000], dtype=np.int64) * SECOND
     runtimes = np.array([*range(701, 0, -100), *[90_000] * 16, 1], dtype=np.int64) * SECOND
     gangs = Gangs(cluster, options.shape == "gpu")

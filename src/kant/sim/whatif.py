@@ -168,7 +168,7 @@ def _keeping(hooks: RunHooks) -> RunHooks:
 
 
 def _future(own: Fork, coming: Iterable[JobSubmitted], name: str) -> RunResult | None:
-    """Run to the end; the result has the jobs that were live or came later, and `name` as its profile in pictures."""
+    """Run a future to its end. The result has only the jobs live at its start or later, and the profile name `name`."""
     run, state = own.run, own.state
     counted = run.state.jobs[: len(state.ids), [c.J_PREEMPTIONS, c.J_FAILURES]].sum(axis=0).tolist()
     faults, evicted = state.health.faults, state.health.evictions

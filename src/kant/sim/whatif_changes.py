@@ -20,7 +20,7 @@ from kant.sim.drains import Drain
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """Sets a queue's nominal quota of a resource on nodes of `model` ("": all) to `amount`, or changes it by that.
+    """Sets a queue's nominal quota on nodes of `model` ("": all) to `amount` or, if `relative`, changes it by `amount`.
 
     Amounts are milli-GPUs, milli-cores or MiB.
     """

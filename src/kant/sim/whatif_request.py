@@ -25,9 +25,9 @@ EPOCH = date(1970, 1, 1).toordinal()
 
 
 def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:
-    """Return all changes requested at the end of `past`. Raises InputError for the first invalid one.
+    """Return all changes requested at the end of `past`. Raises InputError for the first invalid change.
 
-    `profile` is the requested one.
+    `profile` is the requested profile; None if it does not change.
     """
     asked.check()
     return Changes(
@@ -41,7 +41,7 @@ def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:
 
 
 def end_of_futures(past: Past, asked: Question) -> int:
-    """Return when both futures stop. Raises InputError."""
+    """Return when both futures stop (µs; FOREVER: no end given). Raises InputError for an invalid time."""
     return parse_time(asked.until, past, "--until") if asked.until else FOREVER
 
 

@@ -115,7 +115,7 @@ def make_profile(
     elastic: Elastic | None = None,
     **simulation: Any,
 ) -> Profile:
-    """A profile of three policies, with or without preemption; `workloads` and `simulation` are tables of it."""
+    """A profile of three policies, with or without preemption; `workloads` and `simulation` are its tables."""
     where = make_named_policy("placement", placement)
     return Profile(
         name="test",

@@ -13,10 +13,10 @@ It raises `NonconformanceError` with one sentence that says which rule is broken
   through a profile's TOML; an unknown field is refused;
 - a placement policy: a gang is placed completely or not at all, on nodes that are in service and admit it, on devices
   that are free, exactly as demanded, in one domain of the level that it requires; "does not fit" is true; the
-  same seed gives the same place; undoing a placement leaves no trace; state kept from cycle to cycle changes
+  same seed gives the same placement; undoing a placement leaves no trace; state kept from cycle to cycle changes
   no decision;
-- an order: the keys are total, those of many jobs equal those of each alone, none depends on the other jobs in the
-  queue, and that of a waiting job does not change while it waits;
+- an order: all keys can be compared, the keys of many jobs are those of each job alone, no key depends on the other
+  jobs in the queue, and the key of a waiting job does not change while it waits;
 - a discipline: random runs, with a driver that refuses and one that does not, keep every invariant of the state,
   lose no job, never stop or start one twice, and end; no job overtakes another where the buckets forbid it, and no job
   that fits is left waiting where they say that all are tried.
@@ -65,7 +65,7 @@ def check_policy(policy: Policy, *, rounds: int = 12, seed: int = 0) -> None:
 
 
 def check_definition(policy: Policy) -> None:
-    """Check the frozen class: docstring, source and fields are its reference page and its table in a profile."""
+    """Check the class: docstring and source make up its reference page, and the fields its table in a profile."""
     kind = type(policy)
     name = kind.__name__
     say(bool((kind.__doc__ or "").strip()), f"{name}: a policy has a docstring")

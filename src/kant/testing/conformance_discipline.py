@@ -49,7 +49,7 @@ class DisciplineRound:
 
     def play(self) -> None:
         harness = self.harness
-        # Gangs of one group: the naive count can only decide for them whether they fit.
+        # Only gangs of one group: for others the naive count cannot tell whether they fit.
         coming = draw_arrivals(self.draw, 30, Mould(groups=1), gap=120, estimates="right")
         harness.run(coming)
         state = harness.state

@@ -14,15 +14,15 @@ from kant.testing.harness import Harness
 
 
 def check_order(policy: Order, rounds: int, seed: int) -> None:
-    """Random runs under the order, with a check of its keys after every cycle."""
+    """Run random jobs under the order, and check its keys after every cycle."""
     for number in range(rounds):
         for discipline in ("best-effort", "preemptive"):
             OrderRound(policy, discipline, seed + number).play()
 
 
 class OrderRound:
-    """One run under the order. `best-effort` keeps its queue sorted, so the key of a waiting job must not change
-    there.
+    """One run under the order. The discipline `best-effort` keeps its queue sorted, so under it the key of a waiting
+    job must not change.
     """
 
     def __init__(self, policy: Order, discipline: str, seed: int) -> None:

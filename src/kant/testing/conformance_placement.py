@@ -26,7 +26,7 @@ STEPS = 40
 
 
 def check_placement(policy: NodePolicy, rounds: int, seed: int, mould: Mould | None = None) -> None:
-    """Random clusters that fill and empty, each with one persistent placer that is compared with fresh ones."""
+    """Check the policy on random clusters that fill and empty: a long-lived placer must decide as new ones do."""
     for number in range(rounds):
         PlacementRound(
             policy, seed + number, mould or Mould(levels=True, islands=number % 4 == 3, slices=number % 4 == 3)
@@ -113,7 +113,7 @@ class PlacementRound:
             say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
 
     def _affinity_members(self, job: Job) -> list[Allocation]:
-        """The allocations of running jobs of its affinity group."""
+        """Return the allocations of the running jobs in the affinity group of `job`."""
         state, group = self.state, job.affinity_group
         return [held for row, held in state.running.items() if group and state.live[row].affinity_group == group]
 
@@ -134,7 +134,7 @@ class PlacementRound:
 
 
 def draw_typical_pods(draw: np.random.Generator, state: ClusterState) -> np.ndarray:
-    """Typical pods: rows (cpu, gpus, milli, pool mask, weight)."""
+    """Return random typical pods as rows: milli-cores, GPUs, thousandths of each GPU, pools as bits, weight."""
     pools = (1 << len(state.pools)) - 1
     rows = [(500, 0, 0, pools, 3), (0, 8, 1000, pools, 1)]
     for _ in range(int(draw.integers(0, 6))):
@@ -145,7 +145,7 @@ def draw_typical_pods(draw: np.random.Generator, state: ClusterState) -> np.ndar
 
 
 def same(a: Allocation | NoFit, b: Allocation | NoFit) -> bool:
-    """Whether two answers of placers are equal."""
+    """Return whether two placers gave the same answer."""
     if isinstance(a, NoFit) or isinstance(b, NoFit):
         return type(a) is type(b) and bool(a == b)
     return bool(np.array_equal(a, b))

@@ -69,7 +69,7 @@ def draw_cluster(draw: np.random.Generator, largest: int = 10, blocks: bool = Fa
 
 
 def draw_blocks(draw: np.random.Generator, node: Node) -> Node:
-    """The node with blocks of sizes that divide each other."""
+    """Return the node with NVLink islands, NUMA nodes and PCIe switches of random sizes, perhaps in MIG mode."""
     sizes = [size for size in (1, 2, 4, 8) if size <= node.gpus]
     nvlink, numa, nic = (int(draw.choice([0, *sizes])) for _ in range(3))
     mig = str(draw.choice(MIGS)) if node.gpus and draw.integers(4) == 0 else ""

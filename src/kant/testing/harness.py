@@ -106,7 +106,7 @@ class Harness(PlanExecutor):
         self._left: dict[str, int] = {}
         self._ends: list[tuple[int, int, str]] = []
         self._runs: dict[str, tuple[int, int]] = {}  # for each running job: the number of the run, and its start
-        self._wake = FOREVER  # when to cycle again without an event
+        self._wake = FOREVER  # when to cycle again if no event comes first, µs
 
     # --- events ---------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ NO_SETS: Mapping[str, Collection[str]] = {}
 
 def admits(node: Node, job: Job, sets: Mapping[str, Collection[str]] = NO_SETS) -> bool:
     """Return whether the node's GPU model, flavor, queues and MIG mode admit the job or, if its groups differ, one of
-    them.
+    these groups.
 
     `sets` has the names of the nodes of each node set.
     """
@@ -101,8 +101,8 @@ def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
 
 
 def _pods_on(room: list[int], gpus: int) -> int:
-    """Return how many pods fit: k do if the devices provide gpus * k places, at most k on each device and no more than
-    it has room for.
+    """Return how many pods of `gpus` devices fit. k pods fit if all devices together take gpus * k parts of pods: each
+    device takes at most k, and no more than it has room for.
     """
     most = 0
     while sum(min(pods, most + 1) for pods in room) >= gpus * (most + 1):
@@ -289,7 +289,7 @@ def pods_that_fit_in_segments(
     many, rest = divmod(group.count, length)
     found = [min(sum(room // length for room in rooms), many) * length]
     for at, room in enumerate(rooms):
-        if rest and room >= rest:  # the last segment here
+        if rest and room >= rest:  # the last, shorter segment in this domain
             others = [*rooms[:at], room - rest, *rooms[at + 1 :]]
             found.append(min(sum(room // length for room in others), many) * length + rest)
     return max(found)
@@ -310,7 +310,7 @@ def _most_nested(spec: ClusterSpec, free: list[int], cuts: Sizes, inside: list[i
 
 
 def _after_one(spec: ClusterSpec, rooms: tuple[int, ...], cuts: Sizes, inside: list[int]) -> set[tuple[int, ...]]:
-    """The remaining rooms of the nodes after one segment is placed inside these, for each way to place it."""
+    """Return how many pods still fit on each node after one segment is placed on `inside`, for each way to do so."""
     (level, length), *further = cuts
     found = set[tuple[int, ...]]()
     for domain in domains_of(spec, level):
@@ -324,7 +324,7 @@ def _after_one(spec: ClusterSpec, rooms: tuple[int, ...], cuts: Sizes, inside: l
 
 
 def _without(rooms: tuple[int, ...], nodes: list[int], pods: int) -> set[tuple[int, ...]]:
-    """The rooms after these nodes have taken the pods, in any split; empty if they cannot."""
+    """Return how many pods still fit on each node after `nodes` have taken the pods; empty if they cannot."""
     left = list(rooms)
     for node in nodes:
         taken = min(left[node], pods)

@@ -90,7 +90,7 @@ def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
 
 @cache
 def gangs(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
-    """As `groups`, with some of them segmented."""
+    """A gang as from `groups`, but sometimes its groups are segmented."""
     cut = st.lists(cut_groups(5), min_size=1, max_size=most).map(tuple)
     return st.one_of(groups(most), groups(most), cut)
 

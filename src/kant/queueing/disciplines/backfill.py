@@ -50,7 +50,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
 
     source: ClassVar[str] = "Backfill of Kant, arXiv 2510.01256"
     tries: ClassVar[type[Tries]] = Tries
-    """What tries the waiting jobs. A subclass may skip some of them."""
+    """The class that tries the waiting jobs. A subclass of `Tries` may skip some jobs."""
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none", preemption="evict")
 
     @property
@@ -101,7 +101,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
 
 
 _Late = tuple[CyclePlan, "PriorityHolds | None", list[tuple[int, Shape]]]
-"""The cycle, its holds, and the late heads that may preempt more jobs later. A tuple costs no call to make."""
+"""The cycle, its priority holds, and the late heads that may preempt more jobs later."""
 
 
 def _waits(late: _Late, row: int, index: int) -> bool:

@@ -41,13 +41,13 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         rows = np.concatenate([cycle.going_on(), np.sort(cycle.waiting_rows())])  # on ties, running jobs come first
         ranked = rows[cycle.ranking(rows)]
         preemptible = self._preemptible(cycle, ranked)
-        todo = np.flatnonzero(state.jobs[ranked, J_STATUS] == JobStatus.PENDING).tolist()  # places in `ranked`
+        todo = np.flatnonzero(state.jobs[ranked, J_STATUS] == JobStatus.PENDING).tolist()  # indices in `ranked`
         shapes = state.jobs[ranked, J_SHAPE].tolist()
         stopped: set[int] = set()
         starts: dict[int, Allocation] = {}
         failed: set[int] = set()
         for place in todo:  # grows by the jobs that are stopped meanwhile: they are further back
-            if shapes[place] in failed and not state.books:  # with bookings the limit counts as well
+            if shapes[place] in failed and not state.books:  # with bookings the job's limit counts, not only its shape
                 continue
             row, shape = int(ranked[place]), state.shapes.shapes[shapes[place]]
             result = cycle.place(row, shape)
@@ -67,7 +67,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
                         insort(todo, p)
             if not isinstance(result, NoFit):
                 if not waits and np.array_equal(result, state.running[row]):
-                    stopped.remove(row)  # it can stay after all
+                    stopped.remove(row)  # the job can stay after all
                 else:
                     starts[row] = result
                 continue
@@ -83,7 +83,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
             cycle.wake_at(self._next_preemptible(cycle, ranked))
 
     def _preemptible(self, cycle: CyclePlan, ranked: Table) -> list[int]:
-        """Return the places in `ranked` of the preemptible jobs past their minimum run time, the last first."""
+        """Return the indices in `ranked` of the preemptible jobs past their minimum run time, the last first."""
         jobs = cycle.state.jobs
         runs = (jobs[ranked, J_STATUS] == JobStatus.RUNNING) & (jobs[ranked, J_PREEMPTIBLE] == 1)
         reached = jobs[ranked, J_STARTED] <= cycle.now - self.min_run_s * SECOND

@@ -1,7 +1,7 @@
 """EDDC, MDDC and augmented MDDC: rules that a language model derived from EDD and MDD.
 
 I. O. Cetinkaya, I. E. Buyuktahtakin, P. Shojaee and C. K. Reddy, Discovering Heuristics with Large Language Models
-(LLMs) for Mixed-Integer Programs: Single-Machine Scheduling, arXiv 2510.24013, 2025. The paper's machine is free at 0.
+(LLMs) for Mixed-Integer Programs: Single-Machine Scheduling, arXiv 2510.24013, 2025. In the paper `start` is 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kant.queueing.due_dates.rules import sorted_by
 
 @compiled_at_once
 def eddc(p: Table, d: Table, start: int) -> Table:
-    """EDD Challenger: starting from the shortest first, a job passes longer jobs that are due later and in time.
+    """EDD Challenger: sort by length; then a job passes longer jobs that are due later and end before their due date.
 
     Each job in turn moves forward while the job before it is due later. The two are swapped if that job ends before its
     due date in the present sequence; the walk continues in either case. O(n^2).
@@ -35,7 +35,7 @@ def eddc(p: Table, d: Table, start: int) -> Table:
 
 @compiled_at_once
 def choose_mddc(p: Table, d: Table, waiting: Table, time: int) -> int:
-    """Return the place in `waiting` of the job that MDDC takes at `time`."""
+    """Return the index in `waiting` of the job that MDDC takes at `time`."""
     longest, total = 0, 0
     for job in waiting:
         longest = max(longest, p[job])
@@ -79,7 +79,7 @@ def move_one_to_end(p: Table, d: Table, sequence: Table, end: int) -> None:
     time = end
     for i in range(sequence.shape[0] - 1, -1, -1):
         job = sequence[i]
-        # The jobs behind it end earlier by its length, and it ends last; no others change.
+        # The jobs behind the moved one end earlier by its length, and it ends last; no others change.
         change = max(end - d[job], 0) - max(time - d[job], 0)
         moved = time
         for k in range(i + 1, sequence.shape[0]):

@@ -2,7 +2,7 @@
 
 N. Mladenovic and P. Hansen, Variable neighborhood search, Computers & Operations Research 24, 1997. Each neighbourhood
 is searched completely and its best move is made; then the search starts again with the first one. The descent ends when
-no neighbourhood has a better sequence. It uses no random numbers.
+no neighbourhood has a better sequence. No random numbers are used.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from kant.queueing.due_dates.challengers import augmented_mddc, mddc
 from kant.queueing.due_dates.rules import mdd_sequence, total_tardiness
 
 STEPS = 1000
-"""The most moves of one descent."""
+"""The maximum number of moves in one descent."""
 
 BLOCK = 10
-"""The most jobs in the shorter of two blocks that are swapped: longer blocks cost time and hardly ever gain."""
+"""The maximum number of jobs in the shorter of two swapped blocks: longer blocks cost time and hardly ever help."""
 
 
 @inlined
 def tardiness_of(p: Table, d: Table, sequence: Table, low: int, high: int, time: int, limit: int) -> tuple[int, int]:
-    """Return the end and ΣT of the places low … high - 1, started at `time`; stop early once ΣT reaches `limit`."""
+    """Return the end and ΣT of the jobs at low … high - 1 if run from `time`; stop early once ΣT reaches `limit`."""
     total = 0
     for k in range(low, high):
         job = sequence[k]
@@ -36,7 +36,7 @@ def tardiness_of(p: Table, d: Table, sequence: Table, low: int, high: int, time:
 
 @compiled_at_once
 def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int, int]:
-    """Return (gain, i, j) of the best swap of the jobs at places i < j; gain 0 if none is better."""
+    """Return (gain, i, j) of the best swap of the jobs at positions i < j; gain 0 if no swap is better."""
     n = sequence.shape[0]
     best = (0, 0, 0)
     before = start
@@ -45,7 +45,7 @@ def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int
         for j in range(i, n):
             first, last = sequence[i], sequence[j]
             time += p[last]
-            stays += max(time - d[last], 0)  # the tardiness of places i … j without the swap
+            stays += max(time - d[last], 0)  # the tardiness of positions i … j without the swap
             if j == i:
                 continue
             limit = stays - best[0]
@@ -92,7 +92,7 @@ def best_block_move(
 
 @compiled_at_once
 def descend(p: Table, d: Table, sequence: Table, start: int, steps: int) -> Table:
-    """Improve `sequence` with at most `steps` moves; with fewer, no swap, insertion or block move would help."""
+    """Return `sequence` after at most `steps` moves that improve it; it makes fewer only if no move helps any more."""
     sequence = sequence.copy()
     for _ in range(steps):
         gain, i, j = best_swap(p, d, sequence, start)

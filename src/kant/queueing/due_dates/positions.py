@@ -1,4 +1,4 @@
-"""Places of jobs in a sequence by due dates: the keys of the orders that rank all waiting jobs together."""
+"""Positions of jobs in a sequence by due dates: the keys of the orders that rank all waiting jobs together."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kant.model.units import FOREVER
 from kant.queueing.remaining import remaining
 
 LONGEST = 1 << 45
-"""Microseconds, thirteen months: longer estimates count as this, so that sums over a sequence do not overflow."""
+"""The longest estimate, thirteen months in µs: longer ones are cut to it, so that sums over jobs do not overflow."""
 
 FARTHEST = 1 << 50
-"""Microseconds, 35 years: due dates farther away, before or after now, count as this."""
+"""The longest time between now and a due date, 35 years in µs: due dates farther away are moved to it."""
 
 
 def positions(jobs: Table, rows: Table, now: int, sequence: Callable[[Table, Table], Table]) -> Table:
-    """Return the place of each of `rows`: those with a due date and an estimate in the sequence `sequence(p, d)`.
+    """Return the position of each of `rows`: first the jobs with a due date and an estimate, as `sequence` orders them.
 
-    `p` is the remaining estimate and `d` the time from `now` to the due date, in microseconds, so the machine is free
-    at 0 and a due date that has passed is negative. The other jobs follow by arrival.
+    `sequence` takes `p`, the remaining estimates, and `d`, the times from `now` to the due dates, in microseconds: a
+    due date that has passed is negative, and the machine is free at 0. The other jobs follow by arrival.
     """
     arrival = np.argsort(rows)  # rows are given out by arrival
     due, left = jobs[rows, J_DUE][arrival], remaining(jobs, rows, now)[arrival]

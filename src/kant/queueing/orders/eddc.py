@@ -13,10 +13,10 @@ from kant.queueing.order import Order
 
 
 class Eddc(Order, frozen=True, tag="eddc"):
-    """Shortest first, then earlier due dates pass later ones that are still in time; those without both come last.
+    """Shortest first; then a job passes jobs due later that are in time. Jobs without due date or estimate come last.
 
-    The key is the job's place when all waiting jobs are sequenced on one machine that is free now. On a cluster this is
-    a heuristic that ignores GPUs. n waiting jobs cost O(n^2) in every cycle.
+    The key is the job's position if all waiting jobs are sequenced on one machine that is free now. On a cluster this
+    is a heuristic that ignores GPUs. n waiting jobs cost O(n^2) in every cycle.
     """
 
     source: ClassVar[str] = (

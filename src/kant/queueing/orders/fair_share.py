@@ -16,7 +16,7 @@ from kant.queueing.shares import Shares
 
 class FairShare(Order, frozen=True, tag="fair-share"):
     """The queue with the least used GPU time relative to its weight goes next; in a tree from the root down. Use
-    `half_life_h` ago counts half. Ties go to the queue that holds least; within a queue priority decides, then
+    `half_life_h` hours ago counts half. Ties go to the queue that holds least; within a queue priority decides, then
     submission.
     """
 

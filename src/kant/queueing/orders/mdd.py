@@ -16,7 +16,7 @@ from kant.queueing.order import Order
 class Mdd(Order, frozen=True, tag="mdd"):
     """By the later of the due date and the end if the job started now; jobs without a due date or estimate come last.
 
-    Jobs that can still be in time go by due date, the others by their remaining estimate. The key is the job's place by
+    Jobs that can still be in time go by due date, the others by their remaining estimate. The key is the job's rank by
     this rule at `now`. The rule is for one machine; on a cluster it is a heuristic that ignores GPUs.
     """
 

@@ -16,8 +16,8 @@ from kant.queueing.order import Order
 class MddVnd(Order, frozen=True, tag="mdd-vnd"):
     """By MDD, with the first `depth` jobs improved by swaps and moves; those without due date or estimate come last.
 
-    The key is the job's place when all waiting jobs are sequenced on one machine that is free now. On a cluster this is
-    a heuristic that ignores GPUs. MDD sequences all jobs first; this decides which are the first `depth`.
+    The key is the job's position if all waiting jobs are sequenced on one machine that is free now. On a cluster this
+    is a heuristic that ignores GPUs. MDD sequences all jobs first; this decides which are the first `depth`.
     """
 
     depth: Annotated[int, Meta(ge=0, le=300)] = 100

@@ -15,9 +15,9 @@ from kant.queueing.order import Order
 class Mddc(Order, frozen=True, tag="mddc"):
     """By a modified due date that also weighs how long the job is; those without due date or estimate come last.
 
-    The key is the job's place when all waiting jobs are sequenced on one machine that is free now. On a cluster this is
-    a heuristic that ignores GPUs. The rule divides by times, so they are counted from `now`. n waiting jobs cost O(n^2)
-    in every cycle.
+    The key is the job's position if all waiting jobs are sequenced on one machine that is free now. On a cluster this
+    is a heuristic that ignores GPUs. The rule divides by times, so they are counted from `now`. n waiting jobs cost
+    O(n^2) in every cycle.
     """
 
     source: ClassVar[str] = (

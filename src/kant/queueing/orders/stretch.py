@@ -19,7 +19,7 @@ class Stretch(Order, frozen=True, tag="stretch"):
     """By submission plus `factor` times the expected run time: then the job's stretch reaches `factor`.
 
     The expected run time is the learned one (`[estimates]`) that is not exceeded with `probability` (percent; 0: no
-    prediction). It is at least twice the largest of 1, 2, 4, … hours that the job has already run. So short jobs pass
+    prediction), but at least twice the largest of 1, 2, 4, … hours that the job has already run. So short jobs pass
     long ones, and a job that runs on falls behind; a late head of `backfill` may then preempt it. With `large_gpus`,
     jobs of at least that many GPUs use `large_factor` instead: the smaller it is, the fewer jobs pass them. For them
     `large_least_h` hours are added on top, and at most `large_most_h` (0: `most_h`).

@@ -1,4 +1,4 @@
-"""A head of the queue that has waited too long preempts backfilled jobs. This backfill needs no run-time estimates."""
+"""A head of the queue that has waited too long preempts backfilled jobs. No run-time estimates are needed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ UNLIMITED = 1 << 60
 
 
 def backfilled_after(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask, int]:
-    """Return the preemptible jobs that started while the job waited and are behind it by priority and submission; -1.
+    """Return a mask of the jobs that the waiting job `row` may preempt, and when (µs) another is added; -1: never.
 
-    This order does not change, so none of them can preempt the job in turn (design note 9). If the order is `outgrown`:
-    the jobs behind it by priority and that order, and when the next job falls behind it, µs (-1: none does). The run
-    time of a victim may have doubled before the job is behind it in turn.
+    These are the preemptible jobs that started while it waited and rank behind it by priority and submission. This
+    ranking does not change, so none of them can preempt it in turn (design note 9). If the order is `outgrown`, its
+    keys rank the jobs instead: then the run time of a victim may double before it ranks ahead of the job again.
     """
     if order.outgrown:
         return _outgrown(entitlements, row, order)
@@ -88,8 +88,8 @@ def allowed_victims(
 def _fits_without_all(
     cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, behind: Mask, grown: list[int]
 ) -> bool:
-    """Return whether the head fits if all jobs `behind` it stop, gangs `grown` have only their floors, and none
-    start.
+    """Return whether the head fits if all jobs of `behind` stop, the gangs `grown` shrink to their floors, and the plan
+    starts no job.
     """
     trial = cycle.placer.trial
     mark = trial.checkpoint()
@@ -105,7 +105,7 @@ def _fits_without_all(
 def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
     """Evict as few backfilled jobs as necessary, if the late head then fits.
 
-    A failure is definitive if the head would not fit even if all of them stopped.
+    A failure is definitive if the head would not fit even if all backfilled jobs stopped.
     """
     if not shape.ask.preempts:
         return NotNow()
@@ -144,7 +144,7 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
 def await_starts(cycle: CyclePlan, heads: list[tuple[int, Shape]]) -> None:
     """Ask for a cycle when a late head may preempt a job that the plan starts: at the end of its minimum run time.
 
-    If the order is `outgrown`, or its queue has a longer minimum, that is known once the job runs.
+    If the order is `outgrown`, or the job's queue has a longer minimum, the time is known only once the job runs.
     """
     state, jobs = cycle.state, cycle.state.jobs
     least = cycle.evictor.min_run_s * SECOND if cycle.evictor is not None else 0

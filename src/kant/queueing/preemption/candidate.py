@@ -1,4 +1,4 @@
-"""Candidates for eviction. A set of them is the bits of one integer, as devices are in an allocation."""
+"""Candidates for eviction. A set of candidates is the bits of one integer, as devices are in an allocation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Candidate:
     """A running job that may be stopped, with the jobs that stop with it; or the surplus of an elastic gang."""
 
     row: int
-    allocation: Allocation  # what it holds
+    allocation: Allocation  # what the job holds, or what the gang would give back
     milli: int  # milli-GPUs
     cost: int  # milli-GPU-seconds of work that stopping it now would lose, never negative
     rank: tuple[int, ...]  # smaller ranks are evicted first
-    surplus: bool = False  # only what an elastic gang has above its floor; it runs on
-    passed: bool = False  # it started while the newcomer of higher priority waited: exempt from the cap
+    surplus: bool = False  # only what an elastic gang has above its floor; the gang runs on
+    passed: bool = False  # the job started while the newcomer of higher priority waited: exempt from the cap
 
     @property
     def capped(self) -> int:
@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """Candidates in columns, for the search; a `Candidate` is made only of those that are asked for.
+    """Candidates as columns, for the search. A `Candidate` object is created only when it is asked for.
 
     `ranks` has a row for each candidate: the numbers of its rank.
     """
@@ -44,11 +44,11 @@ class Pool:
     cost: Table
     ranks: Table
     passed: NDArray[np.bool_]
-    made: Sequence[Candidate] = ()  # all of them, if it was made of these
+    made: Sequence[Candidate] = ()  # all candidates, if the pool was created from such objects
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> Pool:
-        """Create it from candidates."""
+        """Create a pool from candidates."""
         columns = np.array([(who.row, who.milli, who.cost, who.passed) for who in candidates], dtype=np.int64)
         rows, milli, cost, passed = columns.reshape(-1, 4).T
         width = len(candidates[0].rank) if candidates else 0
@@ -69,7 +69,7 @@ class Pool:
         return map(self.__getitem__, range(len(self)))
 
     def columns(self) -> PoolColumns:
-        """Return the columns in the form that kernels take."""
+        """Return the columns in the form that compiled code takes."""
         begin = np.array([0, *map(len, self.held)], dtype=np.int64).cumsum()
         pieces = np.concatenate([np.zeros((0, WIDTH), dtype=np.int64), *self.held])
         line = np.ascontiguousarray
@@ -78,7 +78,7 @@ class Pool:
         )
 
     def take(self, places: Table) -> Pool:
-        """Return the candidates at these places, in this order."""
+        """Return a pool of the candidates at these indices, in this order."""
         at = places.tolist()
         return Pool(
             self.rows[places], [self.held[i] for i in at], self.milli[places], self.cost[places], self.ranks[places],
@@ -93,11 +93,11 @@ class Pool:
 
 
 Admits = Callable[[Iterable[Candidate]], bool]
-"""Whether the quota admits the newcomer once these have left. More victims never make it false."""
+"""Whether the quota admits the newcomer once these candidates have left. More victims never make it False."""
 
 
 def members(chosen: int) -> list[int]:
-    """Return the places of the bits that are set, the lowest first."""
+    """Return the indices of the candidates in the set `chosen` (its bits that are 1), the lowest first."""
     places = []
     while chosen:
         low = chosen & -chosen

@@ -1,7 +1,7 @@
 """Entitlements: which running jobs are in quota, and which borrow.
 
 A queue is entitled to its nominal quota, or to its fair share. Its running jobs are counted in the order in which they
-started. Those that fit in the entitlement are *in quota*, the others *borrow*. So a job that starts in quota stays in
+started. Jobs that fit in the entitlement are *in quota*, the others *borrow*. So a job that starts in quota stays in
 quota, whatever starts after it, until the entitlement itself shrinks.
 
 An elastic gang counts as its floor. What it has above its floor comes after all floors of its queue (`surplus`).
@@ -34,10 +34,10 @@ Reclaim = Literal["off", "nominal", "fair-share"]
 class Entitlements:
     """The running jobs of one cycle, as columns, in the order in which they started.
 
-    `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it borrows. A job
-    that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows. `table`
-    has the columns of `evictable.Running`. It is made once a cycle, and `follow` applies the stops of the plan. Jobs
-    that the plan starts come last, so they change no entitlement.
+    `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it is not in
+    quota, as a job that holds nothing that quotas count, or whose queue is not in the tree. `table` has the columns of
+    `evictable.Running`. An object is made once a cycle, and `follow` applies the stops of the plan. Jobs that the plan
+    starts come last, so they change no entitlement.
     """
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
@@ -55,10 +55,10 @@ class Entitlements:
         for node, least in tree.own_min_runs.items() if tree is not None else ():
             homes[nodes == node, 1] = least
         self._take(running_table(rows, state.jobs, state.shapes.pools, homes, min_run))
-        self.runs: Mask = rows >= 0  # so far all
+        self.runs: Mask = rows >= 0  # at first, all jobs
         self.borrowing: Mask = rows >= 0
         self.held: Table = np.zeros((len(rows), width), dtype=np.int64)
-        self.borrows: Mask = self.held > 0  # by key: whether it borrows any of it
+        self.borrows: Mask = self.held > 0  # by job and quota key: whether the job borrows
         self.own_part = self.entitled = np.zeros(0, dtype=np.int64)
         self._followed = 0
         if self.tree is not None:
@@ -91,7 +91,7 @@ class Entitlements:
             self.runs = ~np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
             if self.tree is not None:
                 self._weigh()
-        stay = np.fromiter(shrunk, np.int64, len(shrunk))  # their remaining pods stay in this plan
+        stay = np.fromiter(shrunk, np.int64, len(shrunk))  # gangs keep their remaining pods in this plan
         self.preemptible = self.preemptible & self.runs & ~np.isin(self.rows, stay)
         self.table = self.table.copy()
         self.table[:, R_PREEMPTIBLE] = self.preemptible
@@ -135,7 +135,7 @@ class Entitlements:
         self.borrowing = self.borrows.any(axis=1) | (self.held.max(axis=1) == 0)
 
     def reach(self, node: int, amounts: Amounts) -> int:
-        """Return the highest place in a queue's path up to which all stay in quota if it takes `amounts`, or BORROWING.
+        """Return how many queues, from this one upwards, stay in quota with `amounts` more; or BORROWING.
 
         A queue over its quota does not get in quota by replacing one of its jobs with another.
         """
@@ -150,7 +150,7 @@ class Entitlements:
         return Running(self.table, self.held, self.borrows, limits, used, self.own_part, self.entitled)
 
     def whole(self, allowed: Mask) -> Mask:
-        """Return `allowed` without base jobs that have a running replica outside it: they stop with their replicas.
+        """Return `allowed` without base jobs that have a running replica outside `allowed`, which would stop with them.
 
         A plan may not stop a burst replica that it starts, so its base job stays as well.
         """

@@ -1,7 +1,7 @@
-"""Which jobs a waiting job evicts, level by level: one loop, whose questions its caller answers.
+"""Which jobs a waiting job evicts, level by level: one loop, built from functions of its caller.
 
-Where a count of free places tells whether the job fits, the whole loop is one compiled call (`sim/evict.py`). For all
-other jobs the same loop runs as plain Python, around trial placements (`policy.py`).
+Where a count of the pods that fit tells whether the job fits, the whole loop is one compiled call (`sim/evict.py`). For
+all other jobs the same loop runs as plain Python and makes trial placements (`policy.py`).
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ def make_best_level(
     mark: Callable[[Any, int, Table], None], fits: Callable[[Any, Table], bool],
     search: Callable[[Any, Table, Table, int, bool], tuple[Table, Table, bool, bool]], kernel: Callable[[Any], Any],
 ) -> BestLevel:  # fmt: skip
-    """Return the function that chooses victims. It asks about `view`, whose `table` has the jobs that may leave, in the
-    columns of `evictable.Running`.
+    """Build the function that chooses victims, from callbacks that take `view`. `view.table` has the jobs that may
+    leave, in the columns of `evictable.Running`.
 
     `mark(view, level, marks)` writes which jobs may leave at a level, as `evictable.mark` does. `fits(view, places)`
-    says whether the job fits once the jobs at these places of the table have left. `search(view, places, marks, level,
-    later)` returns the jobs that must leave, in order; their weights (the smallest row goes first); whether there are
-    such jobs; and whether the search was exact. With `later` it only says what could be found once all jobs have run
-    for their minimum.
+    returns whether the job fits once the jobs at these indices of the table have left. `search(view, places, marks,
+    level, later)` returns the jobs that must leave, in order; their weight, compared from the left (the smallest goes
+    first); whether there are such jobs; and whether the search was exact. With `later` it only says whether victims
+    could be found once all jobs have run for their minimum time.
     """
 
     def best_level(
         view: Any, now: int, levels: Table, whole: int, cap: int, exact: int, limited: bool, steady: bool
     ) -> tuple[Table, Table, int, bool]:
-        """Return the victims of the best level, as `search` names them, and the marks of that level.
+        """Return the victims of the best level, as `search` returns them, and the marks of that level; then, if there
+        are none: when (µs) time alone may change that (-1: never), and whether it is proven that nothing else does.
 
-        Without victims: when (µs) time alone may change that, -1 for never; and whether it is proven that nothing else
-        does. The first `whole` rows of the table are jobs that would stop; the others would shrink, and no cap counts
-        them. `limited`: quotas count. `steady`: more room never makes the job fit less.
+        The first `whole` rows of the table are jobs that would stop; the others are gangs that would shrink, and the
+        cap does not apply to them. `limited`: quotas count. `steady`: more room never makes the job fit less.
         """
         count, retry, definitive, found_some = view.table.shape[0], -1, True, False
         best, best_marks, best_weight = (

@@ -34,7 +34,7 @@ from kant.queueing.resizing import shrink
 
 
 class _OnTrial:
-    """Answers the questions of `levels.py` on the trial, for running jobs and for gangs `above` their floors.
+    """The functions of `levels.py` on the trial, for running jobs and for elastic gangs above their floors.
 
     `cap`: the milli-GPUs that victims may hold. `found` has the victims of each level, the placement, and the trial's
     moves.
@@ -52,17 +52,17 @@ class _OnTrial:
         return sorted(levels, key=lambda level: level == BORROWING)
 
     def mark(self, level: int, marks: Table) -> None:
-        """Write for each of them whether the job may stop or shrink it at a level."""
+        """Write for each job or gang of `table` whether the waiting job may stop or shrink it at a level."""
         marks[:] = np.concatenate([rules.marks(level) for rules in self.all_rules])
 
     def fits(self, places: Table) -> bool:
-        """Return whether the job fits once the jobs at these places have left."""
+        """Return whether the job fits once the jobs at these indices of `table` have left."""
         stop, shrink = (self.table[which, R_ROW] for which in self._apart(places))
         return fits_without(self.all_rules[0].entitlements, stop, self.row, self.shape, shrink.tolist())
 
     def search(self, places: Table, marks: Table, level: int, later: bool) -> tuple[Table, Table, bool, bool]:
-        """Search for victims at these places. Returns the level, the weight of the victims, whether there are any, and
-        whether the search was exact.
+        """Search for victims at these indices of `table`. Returns the level, the weight of the victims, whether there
+        are any, and whether the search was exact.
 
         The weight has first the number of jobs that stop; then the worst rank, the cost, the milli-GPUs and the rows.
         """
@@ -98,11 +98,11 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     quota, or in its `fair-share` of the whole, may evict jobs of queues that borrow. A job that is not preemptible is
     never evicted, nor is one that has run for less than `min_run_s` (or its queue's own minimum) since it last started.
     The victims hold at most `most` times the GPUs of the newcomer. Neither bound applies to jobs of lower priority that
-    passed the newcomer, if the discipline takes back their places. With `move_victims`, victims that fit elsewhere move
-    there in the same plan, also those of the discipline.
+    passed the newcomer, if the discipline takes back their devices. With `move_victims`, victims that fit elsewhere are
+    moved in the same plan, also those of the discipline.
 
     The search for victims is bounded. Among up to `exact` candidates every set that could be better is tried. Among
-    more, the best set found in about `trials` trial placements is taken.
+    more candidates, the best set found in about `trials` trial placements is taken.
     """
 
     priority: bool = True
@@ -150,7 +150,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
     def await_starts(self, cycle: CyclePlan) -> None:
         """Ask for a cycle when a waiting job may evict one that this plan starts: once that has run for its minimum."""
-        from kant.queueing.blocked import blocked  # with the first plan that starts a job
+        from kant.queueing.blocked import blocked  # loaded with the first plan that starts a job
 
         shapes, tree = cycle.state.shapes.shapes, cycle.state.quota_usage.tree
         asks = cycle.by_share or (self.reclaim != "off" and tree is not None and len(tree.keys) > 0)
@@ -175,7 +175,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return cycle.entitlements
 
     def _may_evict(self, cycle: CyclePlan, row: int, shape: Shape, later: bool = False) -> bool:
-        """Return whether counts allow that the job evicts a running job; with `later`, a job that this plan starts."""
+        """Return whether totals allow the job to evict a running job or, with `later`, a job that this plan starts."""
         state, usage, tree = cycle.state, cycle.state.quota_usage, cycle.state.quota_usage.tree
         priority, queue = state.jobs[row, [J_PRIORITY, J_QUEUE]].tolist()
         lowest = FOREVER
@@ -219,7 +219,7 @@ def fits_without(
 
 
 def candidates_of(cycle: CyclePlan, rows: Sequence[int] | Table, marks: Table | int = 0) -> Pool:
-    """Return running jobs as possible victims, with their marks. The cost of one is the GPU time since its last
+    """Return running jobs as possible victims, with their marks. The cost of a victim is its GPU time since its last
     checkpoint.
 
     Replicas are evicted first, since a base job stops with its replicas (their cost is part of its own, but not what
@@ -241,11 +241,11 @@ def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:
 def evict_victims(
     cycle: CyclePlan, victims: list[Candidate], newcomer: int, why: str, reclaimed: Collection[int] = ()
 ) -> None:
-    """Write the stops and shrinks of victims, already given back on the trial (`reclaimed`: with reason `reclaim`)."""
+    """Write the stops and shrinks of victims, already free on the trial; for `reclaimed` the reason is `reclaim`."""
     by, stopped = cycle.state.ids[newcomer], {who.row for who in victims if not who.surplus}
     cycle.wake_at(cycle.now + 1)  # others may fit where the victims free more than the newcomer takes
     for who in [who for who in victims if who.surplus]:
-        if int(cycle.state.jobs[who.row, J_BASE]) in stopped:  # it stops with its base job
+        if int(cycle.state.jobs[who.row, J_BASE]) in stopped:  # the gang stops with its base job
             cycle.preempt(who.row, by=by, why="core")
             cycle.placer.trial.evict(without(cycle.state.running[who.row], who.allocation))
         else:
@@ -256,7 +256,7 @@ def evict_victims(
 
 
 def stop(cycle: CyclePlan, victim: int, newcomer: int, why: str) -> None:
-    """Write the eviction of a victim, already given back on the trial, and of its burst replicas."""
+    """Write the eviction of a victim, whose devices are already free on the trial, and of its burst replicas."""
     by = cycle.state.ids[newcomer]
     cycle.preempt(victim, by=by, why=why)
     cycle.victims.append(victim)

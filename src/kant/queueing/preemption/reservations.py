@@ -1,4 +1,4 @@
-"""Reservations and preemption: a preempting job may not take a place reserved for jobs of its priority or above."""
+"""Reservations and preemption: a preempting job may not take devices reserved for jobs of its priority or above."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.queueing.resizing import end_with
 
 
 def keeps_reservations(cycle: CyclePlan, row: int, victims: list[Candidate], allocation: Allocation) -> bool:
-    """Return whether all reservations of jobs of no lower priority still hold if `row` starts in place of `victims`.
+    """Return whether reservations of the same or a higher priority still hold if `row` starts instead of `victims`.
 
     An elastic gang that shrinks runs on with its remaining pods, and for longer.
     """

@@ -38,7 +38,7 @@ def given_back(state: ClusterState, victims: Iterable[Candidate]) -> list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """Whether the quota admits a job once its victims have left, and its level then holds. More never make it false.
+    """Whether the quota admits a job, and its level holds, once victims have left. More victims never make it False.
 
     Without `limited` only the level counts.
     """
@@ -76,7 +76,7 @@ class QuotaRule:
         return bool(reach(tree.limits, gone.used, first, asked, part, entitled) >= self.level)
 
     def condition(self, candidates: Iterable[Candidate]) -> QuotaCondition | None:
-        """Return this in columns, for sets of these candidates; None if users have limits of their own."""
+        """Return this rule as columns, for sets of these candidates; None if users have limits of their own."""
         entitlements, quota_usage = self.entitlements, self.entitlements.state.quota_usage
         if quota_usage.limits_users:
             return None
@@ -92,15 +92,15 @@ class QuotaRule:
 
 
 class PreemptionRules:
-    """Which running jobs one waiting job may stop, in one shape. Its own level is the one that it has once it runs.
+    """Which running jobs a waiting job may stop to start in one shape. Its quota is judged as if it ran.
 
-    *In quota* the job may stop jobs of its own queue of lower priority. It may also stop jobs of other queues that
+    *In quota* the job may stop jobs of its own queue of lower priority. The job may also stop jobs of other queues that
     borrow what it asks for (reclaim), or that borrow and are of lower priority. *Borrowing* it may only stop jobs that
     borrow and are of lower priority. So no job of another queue that is in quota is stopped, and no job in quota gives
-    its place to one that borrows.
+    way to a job that borrows.
 
-    Queues are compared where their paths in the tree meet. Below that, all queues on the newcomer's side stay in quota
-    and all on the other side borrow. A level is how far up the newcomer's path this is so, or BORROWING.
+    Queues are compared where their paths in the tree meet. Below that queue, all queues on the newcomer's side must
+    stay in quota and all on the other side borrow. A level is how many on the newcomer's side do so, or BORROWING.
     """
 
     def __init__(self, entitlements: Entitlements, row: int, shape: Shape, reclaim: bool, by_priority: bool) -> None:
@@ -139,8 +139,8 @@ class PreemptionRules:
         return found
 
     def victims(self, level: int) -> tuple[Table, Table, Table]:
-        """Return the places of the jobs that it may stop at a level, protected or not; their marks; and when each of
-        them may be stopped, µs: 0 for jobs that passed it.
+        """Return the indices of the running jobs that the waiting job may stop at a level, protected or not; their
+        marks; and from when (µs) each may be stopped: 0 for jobs that passed it.
         """
         marks = self.marks(level)
         places = np.flatnonzero(marks & e.STOPS)
@@ -153,10 +153,10 @@ class PreemptionRules:
         return found
 
     def finds(self, cap: int, exact: int) -> NotNow | None:
-        """Return the answer if counts prove that no eviction helps; None if a search must tell."""
+        """Return when to try again if totals show that no eviction helps now; None if a search must tell."""
         found, until = e.finds_victims(self.entitlements.cycle.now, self.running, self.claim, cap, exact)
         return None if found == e.MAY_BE else NotNow(until, found == e.NONE_PROVEN)
 
     def quota(self, level: int) -> QuotaRule | None:
-        """Return whether the quota admits the job at a level; None if no quota applies to it."""
+        """Return the rule by which the quota admits the job at a level; None if no quota applies to the job."""
         return QuotaRule(self.entitlements, self.node, self.user, self.amounts, level) if self.node >= 0 else None

@@ -1,8 +1,7 @@
 """Search for victims: a minimal set of running jobs that must stop so that a gang fits.
 
-Candidates are put in order once (rank, cost, milli-GPUs, row), in columns. The placement searches
-(`placement/victims.py`): guesses by node are pruned and proven; among few candidates the best set is found by trying
-all that could be better.
+Candidates are sorted once by rank, cost, milli-GPUs and row. `placement/victims.py` searches: it guesses sets node by
+node, removes what is not needed and proves the result. Among few candidates it tries every set that could be better.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Chosen = tuple[list[Candidate], Allocation]
 
 
 class _Asked:
-    """Asks the placer, on the trial, whether a set of candidates suffices. It remembers the answers, and counts them.
+    """Asks the placer, on the trial, whether a set of candidates suffices. Remembers and counts the answers.
 
     For a gang of one group this is monotone: more room never makes it fit less. The groups of one gang are placed one
     after the other, so for several groups it is not quite monotone.
@@ -43,10 +42,10 @@ class _Asked:
     def __init__(self, placer: Placer, shape: Shape, job_row: int, pool: Pool, admits: Admits | None) -> None:
         self.placer, self.shape, self.job_row = placer, shape, job_row
         self.pool, self.admits = pool, admits
-        self.counts: Table = np.zeros(2, dtype=np.int64)  # first the trial placements
+        self.counts: Table = np.zeros(2, dtype=np.int64)  # at index 0, the number of trial placements
         self.which: Table = np.zeros(len(pool.held), dtype=np.int64)
         self.answers: dict[int, bool] = {}
-        self._out = 0  # the candidates that are evicted on the trial at the moment
+        self._out = 0  # the set of candidates that are evicted on the trial now, as bits
         self._mark = placer.trial.checkpoint()
 
     def chosen(self, which: int) -> list[Candidate]:
@@ -80,7 +79,7 @@ class _Asked:
         self._out = 0
 
     def carry_out(self, which: int) -> Chosen:
-        """Carry out a set that suffices, after `rollback`."""
+        """Evict a set that suffices and place the gang, on the trial. Call `rollback` first."""
         return _carry_out(self.placer, self.shape, self.job_row, self.chosen(which))
 
 
@@ -124,11 +123,11 @@ def search(
 
     Of the sets found, the first by (worst rank, cost, milli-GPUs, number, rows) is taken that holds at most
     `cap_milli`, not counting jobs that passed the newcomer. Every member is needed: without it the gang would not fit,
-    or `admits` would be false. With at most `exact` candidates it is the first of all sets within the cap. The same
-    holds for a gang of one pod without `admits` if no node has too many candidates (`on_one_node`). Otherwise refining
-    ends after `trials` placements.
+    or `admits` would be False. With at most `exact` candidates the result is the first of all sets within the cap; also
+    for a gang of one pod without `admits` if no node has too many candidates (`on_one_node`). Otherwise the search ends
+    after `trials` placements with the best set so far.
 
-    On success the victims are evicted and the gang is placed on the trial; after None it is unchanged. Victims are in
+    If victims are found, they are evicted and the gang is placed on the trial; else this is unchanged. Victims are in
     the order in which they are to be stopped.
     """
     own = placer.nodes_of(shape)
@@ -149,7 +148,7 @@ def search(
         return None, True
     order, monotone = np.lexsort((pool.rows, pool.milli, pool.cost, *pool.ranks.T[::-1])), len(shape.parts) == 1
     if admits is None and not shape.has_affinity and not shape.wide and pool.held:
-        begin = np.array([0, *map(len, pool.held)], dtype=np.int64).cumsum()  # without pieces there it frees nothing
+        begin = np.array([0, *map(len, pool.held)], dtype=np.int64).cumsum()  # without pieces on `own` a job is no help
         near = np.logical_or.reduceat(own[np.concatenate(pool.held)[:, NODE]], begin[:-1])
         order = order[near[order]]
     few = len(order) <= exact
@@ -178,7 +177,7 @@ def _as_bits(which: Table) -> int:
 
 
 def _columns(pool: Pool, nodes: Table, few: bool) -> Candidates:
-    """Return candidates in order in the columns of the kernels."""
+    """Return sorted candidates as the columns that compiled code takes."""
     rank = np.zeros(len(pool.held), dtype=np.int64)
     rank[1:] = (pool.ranks[1:] != pool.ranks[:-1]).any(axis=1).cumsum()
     rows, pieces, begin, milli, cost, *_ = pool.columns()

@@ -1,7 +1,7 @@
 """Shrinking: an elastic gang gives back pods above its floor, where that suffices, instead of being stopped.
 
-A job that may stop a gang may also shrink it. It may shrink a gang that it may not stop in one more case: the surplus
-above a floor counts after all floors of its queue (`Entitlements.surplus`) and is reclaimable while they are in quota.
+A job that may stop a gang may also shrink it. A job may shrink a gang that it may not stop in one case: the surplus
+above a floor counts after all floors of its queue (`Entitlements.surplus`), so it may borrow while these do not.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def lost_works(cycle: CyclePlan, rows: Table) -> Table:
 
 
 def surplus_candidate(cycle: CyclePlan, row: int, shape: Shape, marks: int = 0) -> Candidate:
-    """Return the surplus of an elastic gang above its floor, with its marks, as a possible victim for one of `shape`.
+    """Return the surplus of an elastic gang above its floor, with its marks, as a possible victim for a `shape`.
 
-    The gang restarts, so the cost is all of its unsaved work. It gives back only what is needed, so it counts as
-    holding at most what the newcomer asks for.
+    The gang restarts, so the cost is all of its unsaved work. The gang gives back only what is needed, so it counts
+    as holding at most what the newcomer asks for.
     """
     state = cycle.state
     pieces = above_floor(state.shape_of(row), state.running[row])
@@ -71,10 +71,10 @@ def choose_shrinking_first(
     """Return the best victims among jobs that may be stopped (`pool`) and gangs that may be shrunk (`surplus`), and
     whether the search was exact, so that None proves that there are none.
 
-    First the search stops no gang that it could shrink. If that does not suffice, these may be stopped, and those whose
-    floor is still free and within quota run on with it. No gang gives back a pod that is not in the way.
+    First the search stops no gang that it could shrink. If that does not suffice, such gangs may be stopped; one whose
+    floor is still free and within quota runs on with its floor. No gang gives back a pod that is not in the way.
     """
-    if cycle.state.books:  # it may not use space that is booked for others
+    if cycle.state.books:  # the job may not use devices that are booked for others
         pool = pool.take(
             np.array([cycle.booked.gives_room(row, held) for held in pool.held], dtype=np.bool_).nonzero()[0]
         )
@@ -111,7 +111,7 @@ def choose_shrinking_first(
 
 
 def _with_fewer_pods(chosen: Chosen, with_these: Callable[[Sequence[Candidate]], Chosen | None]) -> Chosen:
-    """Return the chosen victims with as few pods of each gang as suffice; the pods that it got last go first.
+    """Return the chosen victims with as few pods of each gang as suffice; the pods that a gang got last go first.
 
     `with_these` repeats the search among these victims alone.
     """
@@ -152,7 +152,7 @@ def _with_floors(
 
 
 def _with_more(cycle: CyclePlan, victims: list[Candidate], who: Candidate, admits: Admits | None) -> list[Candidate]:
-    """Return the victims; this gang keeps its pods whose places are still free, as far as the quota admits.
+    """Return the victims; this gang keeps its pods whose devices are still free, as far as the quota admits.
 
     Pods of the first ranks are kept first. A gang that keeps all its pods is no victim.
     """
