@@ -65,6 +65,8 @@ class Report:
     pods: int = 0
     bound: int = 0
     violations: list[str] = field(default_factory=list)
+    beside: dict[str, dict[str, float]] = field(default_factory=dict)
+    """For each pod that took too much: the pods that its node had, and how many seconds earlier they were bound."""
     partial_s: dict[str, float] = field(default_factory=dict)
     """The longest time for which each gang had some of its pods bound, but fewer than it needs."""
     half: list[str] = field(default_factory=list)
@@ -76,7 +78,7 @@ class Report:
 
     def assert_kept(self, *, all_bound: bool = False) -> None:
         """Raises AssertionError where a promise was broken. How long a gang is whole later depends on the machine."""
-        assert not self.violations, "\n".join(self.violations[:20])
+        assert not self.violations, "\n".join([*self.violations[:20], *map(str, self.beside.items())])
         assert not self.half, f"gangs of which a part is bound: {self.half}"
         assert not self.lost, f"pods without a node and without a reason: {self.lost[:20]}"
         assert not (all_bound and self.waiting), f"pods that wait: {self.waiting[:20]}"
@@ -248,7 +250,11 @@ def judge(pods: list[Seen], nodes: list[Seen], now: float) -> Report:
                 fresh = [o for o in arrived[pod.node] if o.scheduler != pod.scheduler and o.at > pod.at - LAG_S]
                 late = [one for one in fresh if last[one.uid].uses]
                 known = [u - sum(one.room[at] for one in late) for at, u in enumerate(used[pod.node])]
-                report.violations.extend(_too_much(pod, known, history[pod.node]))
+                too_much = _too_much(pod, known, history[pod.node])
+                report.violations.extend(too_much)
+                if too_much:
+                    others = [one for one in arrived[pod.node] if one is not pod and last[one.uid].uses]
+                    report.beside[pod.name] = {one.name: pod.at - one.at for one in others}
         if pod.gang:
             gangs[pod.gang].see(before, pod)
     report.pods = len(last)
