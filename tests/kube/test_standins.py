@@ -267,7 +267,10 @@ async def test_the_auditor_catches_overcommitted_nodes_partial_gangs_and_lost_po
             "default/big was bound to a, which has 8 nvidia.com/gpu and then had 10 taken",
             "default/big was bound to a, which has 10 cpu and then had 11.5 taken",
         ]
-        assert report.beside["default/x"].keys() == {"default/half-0"} and report.beside["default/x"]["default/half-0"] >= 0
+        assert (
+            report.beside["default/x"].keys() == {"default/half-0"}
+            and report.beside["default/x"]["default/half-0"] >= 0
+        )
         assert report.lost == ["default/half-1", "default/silent"]
         assert report.waiting == ["default/half-1", "default/silent", "default/told"]
         assert report.partial_s["default/half"] >= 0.3 and report.half == ["default/half"]
