@@ -23,16 +23,16 @@ FEW = 12
 """On a node with at most this many holders, a set cheaper than the greedy one is searched."""
 
 EVERY = 2 << FEW
-"""Enough visits for every set of `FEW`: for the last pod, and so for an only pod, the best node is found."""
+"""Maximum number of visits on one node if one pod is left: enough for every set of `FEW`, so the best node is found."""
 
 NO_NODE = -1
 """The result if the pod fits on no node, whichever jobs leave."""
 
 TOO_MANY = -2
-"""The result if a node has more sets, whole or partial, than `EVERY`: the best of them is unknown."""
+"""The result if the sets of a node, also partial ones, need more visits than `EVERY`: the best set is unknown."""
 
 VISITS = 500
-"""Maximum number of visits on one node for one number of pods, as long as more than one pod has no place."""
+"""Maximum number of visits on one node for one number of pods, as long as more than one pod is left."""
 
 LEVELS = 24
 """Maximum number of pod counts tried on one node: 1, 2, 4, … and the most that fit."""
@@ -80,7 +80,7 @@ def find_twins(holders: Holders, weights: Weights, order: Table, count: int, twi
 
 
 class OnNode(NamedTuple):
-    """A node and the entries of its holders, for `lightest_set`: it holds while `wanted` pods of demand `d` fit."""
+    """A node and the entries of its holders, for `lightest_set`. The condition is that `wanted` pods of `d` fit."""
 
     table: Table
     demands: Table
@@ -113,11 +113,11 @@ def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> C
     ) -> int:  # fmt: skip
         """Branch and bound over which items leave. On entry and return all items have left, and the condition holds.
 
-        Item `order[i]` belongs to holder `who[i]`. Returns 1 if a set weighs at most `bound` (in two parts, upper and
-        lower); the set is then in `best`, its weight in `bound`. It is the lightest set; of equally light ones the
-        first, in the order that first tries sets in which the first item stays. With `leaves_first` it is the first set
-        that is light enough, in the order that first tries sets in which the first item leaves. After `visits` visits
-        the best set so far is taken; with more than `FEW` items the answer is `TOO_MANY`. 0: none.
+        Item `order[i]` belongs to holder `who[i]`. Returns 1 if some set weighs at most `bound` (upper and lower part),
+        else 0. With 1, `best` has the lightest set, and `bound` its weight; of equally light sets, the first one if
+        items are tried in order, staying before leaving. With `leaves_first`, `best` has the first set within `bound`
+        if leaving is tried before staying. After `visits` visits the search stops: it takes the best set so far or,
+        with more than `FEW` items, returns `TOO_MANY`.
         """
         visited, at, found, mask = 0, 0, 0, (1 << LIMB) - 1
         stack[0, STAGE], stack[0, ROOM], stack[0, UPPER], stack[0, LOWER] = 0, cap, 0, 0
@@ -194,9 +194,9 @@ def clear(
     """For each of `places` (indices into the nodes of `holders`), find which jobs must leave for pods of demand `d`.
 
     `pods[k, level]` is a number of pods (0: there are no more levels). `leaving[k, level, e - first]` marks the jobs
-    that must leave for this number; none if the node has room for them. A set holds at most `cap` milli-GPUs. With one
-    pod left, only a node cheaper than all before it gets an answer. `heavy` has the entries of each node, the heaviest
-    first. The table is left unchanged.
+    that must leave for this number; none if the node has room for the pods. A set holds at most `cap` milli-GPUs. If
+    `left` is 1, only a node cheaper than all before it gets an answer. `heavy` has the entries of each node, the
+    heaviest first. The table is left unchanged.
     """
     width = leaving.shape[2]
     there, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
@@ -262,7 +262,7 @@ def clear(
                 if left == 1:
                     least_upper, least_lower = bound[0], bound[1]
             wanted = most if wanted < most < 2 * wanted else 2 * wanted
-        for i in range(count):  # all have left now, including what they count as on other nodes
+        for i in range(count):  # put back all holders, and with them the counts of their pods
             move_entry(table, holders, demands, there[i], True)
 
 
@@ -307,7 +307,7 @@ def cheapest_node(
             answer = lightest_on_node(
                 view, weights, order, whose, twin, count, cap, turn == 1, EVERY, bound, stack, found
             )
-        for entry in range(first, end):  # all have left now, including what they count as on other nodes
+        for entry in range(first, end):  # put back all holders, and with them the counts of their pods
             if weights.may_leave[holders.who[entry]]:
                 move_entry(table, holders, demands, entry, True)
         if answer == TOO_MANY:

@@ -71,7 +71,7 @@ def place_gang(
             return FULL, nothing, store
         if failed < 0:
             return start, pieces[:written], store
-        if failed == 0:  # it does not fit alone either
+        if failed == 0:  # the group does not fit alone either
             return possible, nothing, store
         later = min(later, possible)
         ahead = order[failed]

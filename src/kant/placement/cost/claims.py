@@ -27,7 +27,7 @@ def node_claims(typical: Table, empty: Table) -> Table:
     gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # reads the wide table once
     claims: Table = np.zeros(len(empty), dtype=np.int64)
     demands = typical[:, M_GPUS] * typical[:, M_MILLI] * typical[:, M_WEIGHT]
-    # Reductions of ufuncs, since methods such as `sum` go through Python, and calls are counted.
+    # `np.add.reduce`, since methods such as `sum` take more Python calls for the same result.
     cluster, demand = int(np.add.reduce(gpus)), int(np.add.reduce(demands))
     for m in demands.nonzero()[0].tolist():
         admitted = (typical[m, M_POOLS] >> pool) & 1 == 1
