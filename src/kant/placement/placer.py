@@ -50,7 +50,7 @@ rows in the empty cluster, which also change with the node sets (`REVISION`).
 
 
 def ignores_topology(policy: NodePolicy, shape: Shape, table: Table) -> bool:
-    """Return whether the job fills a hole, wherever that is: one pod without GPUs, or with fewer GPUs than a node."""
+    """Return whether the policy ignores the fabric for this job: one pod with fewer GPUs than the largest node."""
     return policy.ignores_topology and shape.pods == 1 and shape.groups[0].demand.gpus < max(devices_of(table), 1)
 
 
@@ -86,7 +86,7 @@ class Placer:
         self._ruled: dict[int, RuledPlacement] = {}  # for the routes that affinity rules need
         self._by_domain: dict[int, DomainPlacement] = {}
         self._scores: dict[NodePolicy, NodeScores] = {}
-        self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order: `moves`, and what holds since then
+        self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order, with the `moves` they hold for
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
@@ -99,7 +99,7 @@ class Placer:
     @cached_property
     def calendar(self) -> Calendar:
         """The calendar of this snapshot's nodes, created on first use."""
-        from kant.placement.calendar.calendar import Calendar  # few disciplines plan ahead
+        from kant.placement.calendar.calendar import Calendar  # loaded on first use: few disciplines plan ahead
 
         state = self.snapshot.state
         return Calendar(state.empty, self.snapshot.table, state.shapes)
@@ -160,7 +160,7 @@ class Placer:
     def clear_of_bookings(
         self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
     ) -> Allocation:
-        """Return an equal place for a gang that is not `booked`, if there is one (`clear_of_bookings.py`).
+        """Return `allocation` moved to equal devices that are not `booked`, if there are any (`clear_of_bookings.py`).
 
         The trial is in the state before the gang was placed.
         """
@@ -288,7 +288,7 @@ class Placer:
         never, place = None, None
         if isinstance(found, NoFit):
             never = NeverFits(*(getattr(found, field) for field in found.__struct_fields__))
-        elif not (shape.order_dependent or shape.cuts):  # for these, an existing place may not be found
+        elif not (shape.order_dependent or shape.cuts):  # such shapes may miss a place that exists
             place = found[:, NODE], state.with_left[found[:, NODE]]
         self._never[shape.index] = versions, never, place
         return never

@@ -125,8 +125,8 @@ def best_node(
     """Return the index in `nodes` of the best node; -1 if the pod fits on none.
 
     `index`, `slot` and `order` are the demand's cached index, brought up to date (`kernels.py`). `likes` has for each
-    node of the cluster the weight of the preferred sets that it is in, and how many avoided ones. `last` is the node of
-    the previous pod, -1: none. `scores` receives the score of each node by kind, TOTAL -1 if the pod does not fit.
+    node of the cluster the weight of its preferred node sets, and the number of its avoided node sets. `last` is the
+    node of the previous pod (-1: none). `scores` receives each node's scores by kind; TOTAL -1: the pod does not fit.
     """
     count = nodes.shape[0]
     for i in range(count):

@@ -265,7 +265,7 @@ class Calendar:
         return best
 
     def least_start(self, shape: Shape, duration: int, not_before: int) -> int:
-        """Return the first time from `not_before` on when the gang's pools have enough GPUs for `duration`, or NEVER."""
+        """Return when, from `not_before` on, the gang's pools first have enough free GPUs for `duration`; or NEVER."""
         duration = min(max(duration, 1), FOREVER)
         return int(first_count(self._counted(shape.pool_bits), shape.gpu_milli, duration, not_before, 0, NEVER, NEVER))
 

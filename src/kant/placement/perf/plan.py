@@ -102,7 +102,7 @@ def best_plan(stack: Stack) -> StepPlan:
 
 
 class _Kind(NamedTuple):
-    """Equal layers. By the buckets that one sums: its backward seconds, its experts' half's buckets and best degree."""
+    """Equal layers: by buckets summed, the backward seconds and the experts' half's buckets; by these, best degrees."""
 
     forward_degree: int
     seconds: Floats

@@ -21,7 +21,7 @@ from kant.placement.topology.segments import in_rank_order
 
 
 class Zone(Protocol):
-    """Nodes that other jobs should avoid: 1 in `closed`, once that has been updated."""
+    """Nodes that other jobs should avoid: those with 1 in `closed`, which `refresh` updates."""
 
     closed: Table
 
@@ -31,8 +31,8 @@ class Zone(Protocol):
 class DomainPlacement:
     """Places jobs of one shape by domains.
 
-    With a `zone`, jobs that fit outside it are placed there (`outside`), and others on any nodes. With `alone` no
-    affinity group is running.
+    If `outside` has a zone, jobs that fit outside it are placed outside, other jobs on any nodes. With `alone` no job
+    of its affinity group runs.
     """
 
     def __init__(
