@@ -38,7 +38,7 @@ from kant.compiled.unit import UnitLibrary, entry_of
 from kant.compiled.work import work
 
 KEPT = 512
-"""The most files per kernel name, the last used ones, since each policy and version of Kant has its own."""
+"""The most files per kernel name; the last used are kept. Each policy and version of Kant may have its own file."""
 
 FORMAT = 4
 """The format of a file: a change makes older files unknown."""
