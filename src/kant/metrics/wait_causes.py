@@ -47,7 +47,7 @@ class Waiter:
     """The common properties of some waiting jobs that determine their cause.
 
     `row` is one of them, `options` the shapes in which they may be tried, `node` their queue in the quota tree (-1:
-    none). `bucket` is their bucket under a strict order, except for its head: None.
+    none). `bucket` is their bucket under a strict order; None for its first job, and under other orders.
     """
 
     row: int
@@ -65,7 +65,7 @@ class WaitClassifier:
     """Finds causes. Call `follow` first, at every instant; free capacity is counted once per instant."""
 
     scheduler: Scheduler
-    heads: dict[tuple[int, ...], int] = field(default_factory=dict)  # by bucket, under a strict order
+    heads: dict[tuple[int, ...], int] = field(default_factory=dict)  # first job by bucket, under a strict order
     _room: FreeByPools | None = None
     _diagnosis: Diagnosis | None = None
     _held: HeldByPriority | None = None
@@ -90,7 +90,7 @@ class WaitClassifier:
         return Waiter(row, shape, options, state.quota_usage.node_of[queue], user, priority, bucket)
 
     def follow(self, moved: list[int] | None) -> None:
-        """Follow the jobs that have moved (None: unknown); earlier counts are no longer valid."""
+        """Update the counts after the jobs `moved` have started, stopped or arrived (None: unknown which)."""
         if moved is None or self._held is None:
             self._held, moved = HeldByPriority(self.state), list(self.state.running)
         if self.scheduler.profile.order.by_priority:
@@ -224,7 +224,7 @@ class HeldByPriority:
                     self._held[key] += milli
 
     def above(self, priority: int, shape: Shape) -> int:
-        """Return what jobs of higher priority hold of the shape's pools."""
+        """Return the milli-GPUs that jobs of higher priority hold in the shape's pools."""
         ladder = self._ladders.get(shape.pool_bits)
         if ladder is None:
             ladder = self._ladders[shape.pool_bits] = self._ladder(shape)
@@ -270,7 +270,7 @@ class FreeByPools:
         return sum(int(state.pools[pool, c.P_CAPACITY] - state.pools[pool, c.P_ALLOCATED]) for pool in shape.pools)
 
     def _free_rest(self, shape: Shape) -> tuple[int, int]:
-        """Return CPU and memory; FOREVER where some node does not limit them."""
+        """Return the free CPU and memory; FOREVER for an amount that some node does not limit."""
         own = self.state.table[self._open_nodes(shape), c.CPU_FREE : c.MEMORY + 1]  # side by side in each row
         cpu, memory, most_cpu, most_memory = own.T
         return (
