@@ -209,7 +209,7 @@ def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tupl
 
 
 def check_elastic(job: Job, ask: Ask) -> None:
-    """Raise StateError if it is undefined which pods an elastic gang may lose or gain."""
+    """Raise StateError if an elastic gang makes topology requests that do not define which pods it may lose or gain."""
     if ask.affinity is not None or any(group.within for group in job.groups):
         raise StateError(
             f"elastic gang {job.id!r} asks for segments, its pods apart or an affinity group; "

@@ -28,7 +28,7 @@ class ScopeUse(NamedTuple):
     soft: int
 
     def dry_at(self, now: int, soft: bool = False) -> int:
-        """Return when (µs, `now` or later) running jobs use up the hard (or `soft`) limit; FOREVER: never."""
+        """Return when the running jobs use up the hard (or `soft`) limit, µs: at least `now`; FOREVER if never."""
         left = (self.soft if soft else self.hard) * HOUR - self.used
         if (self.soft if soft else self.hard) < 0:
             return FOREVER

@@ -7,7 +7,7 @@ from typing import Self
 
 
 class ChangeLog(array):  # type: ignore[type-arg]
-    """The index of the changed row for each change, in order. An index takes four bytes, as the log grows long.
+    """The index of the changed row for each change, in order. An index takes only four bytes, since the log grows long.
 
     A reader remembers the length of the log at its last read.
     """

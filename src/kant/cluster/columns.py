@@ -89,20 +89,20 @@ J_LEVEL = 13  # level of a multi-level queue
 J_RANK = 14  # position in the queue order of the last cycle, for orders that use it
 J_PREEMPTIONS = 15
 J_PODS = 16
-J_PREEMPTIBLE = 17  # 1: the scheduler may stop it
-J_STARTED = 18  # when it last started (-1: not yet)
+J_PREEMPTIBLE = 17  # 1: the scheduler may stop the job
+J_STARTED = 18  # when the job last started (-1: not yet)
 J_USER = 19
 J_DUE = 20  # -1: no due date
-J_CHECKPOINT = 21  # time between two checkpoints (-1: it saves nothing)
-J_FAILURES = 22  # how often it failed or timed out
+J_CHECKPOINT = 21  # time between two checkpoints (-1: the job saves nothing)
+J_FAILURES = 22  # how often the job failed or timed out
 J_RETURNS = 23  # returns to the queue in a row, without a preemption in between
 J_BASE = 24  # row of the base job of a burst replica (-1: no burst replica)
-J_PIECE = 25  # the first of its rows in the table of held pieces, while it runs (`StateData.pieces`)
-J_PIECES = 26  # the number of these rows
+J_PIECE = 25  # while the job runs: its first row in the table of held pieces (`StateData.pieces`)
+J_PIECES = 26  # while the job runs: the number of its rows in that table
 JOB_WIDTH = 27
 # If run times are learned (`StateData.history`), a row has three more columns:
 J_KIND = 27  # number of the job's kind in `kant.cluster.history`
-J_P50 = 28  # run time predicted at its submission, at two probabilities (-1: unknown)
+J_P50 = 28  # run times predicted at submission, not exceeded in 50 and 90 % of cases (-1: unknown)
 J_P90 = 29
 LEARNED_WIDTH = 30
 
@@ -221,7 +221,7 @@ N_DOMAINS = 5  # of a spread: with fewer domains, the minimum over domains count
 ENTRY_WIDTH = 6
 
 AT_MOST = 0  # once the pods are added, the column plus N_LIMIT must be at least 0
-AFFINITY = 1  # the domain has a pod of the class, or no domain has one and the new pod does; N_LIMIT 0: no rule
+AFFINITY = 1  # the domain has a pod of the class, or no domain has and the new pod is in it; N_LIMIT 0: no rule
 SPREAD = 2  # with the pods, the domain has at most N_LIMIT more than the emptiest domain; N_LIMIT 0: no rule
 NO_LIMIT = 1 << 40
 
@@ -252,7 +252,7 @@ def add_count(table: Table, row: int, topology: int, column: int, kind: int, pod
 
 @inlined
 def fewest_in(table: Table, topology: int, column: int) -> int:
-    """Return the number of pods in the domain of a topology that has the fewest; 0 if there is no domain."""
+    """Return the number of pods in the emptiest domain of a topology; 0 if it has no domain."""
     extra, fewest = extra_at(table), NO_LIMIT
     for row in range(table.shape[0]):
         if table[row, extra + topology] == row:

@@ -238,7 +238,7 @@ def _write_used(state: StateData, row: int, status: int, lost: int, used: Table)
 
 
 def _void_promises(state: StateData, rows: Sequence[int]) -> bool:
-    """Drop the reservations that would not fit on these nodes even if they were empty. Returns whether any did not."""
+    """Drop the reservations that would not fit on these nodes even if they were empty. Returns whether it has."""
     nodes, before = set(rows), len(state.reserved)
     for job, promise in list(state.reserved.items()):
         there = [piece for piece in promise.allocation if int(piece[NODE]) in nodes]

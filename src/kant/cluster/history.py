@@ -23,13 +23,13 @@ from bisect import bisect_left, bisect_right, insort
 from kant.model.units import FOREVER, GPU
 
 WINDOW = 128
-"""The latest run times that a group keeps."""
+"""The number of latest run times that a group keeps."""
 
 MIN_SAMPLES = 10
 """The fewest run times for which a group makes predictions."""
 
 FEW_LONGER = 3
-"""The fewest longer run times from which `drawn` draws."""
+"""The fewest run times longer than the elapsed time from which `drawn` draws."""
 
 STEP = 1
 """How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""

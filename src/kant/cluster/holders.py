@@ -224,7 +224,7 @@ def sort_by(keys: Table) -> Table:
 
 @inlined
 def divided(upper: Ints, lower: Ints, by: Ints) -> tuple[Ints, Ints, Ints]:
-    """Divide numbers (upper and lower LIMB bits) by others below 2**31: the quotients in two parts, the remainders."""
+    """Divide `upper` << LIMB plus `lower` by numbers below 2**31. Returns quotients in two parts, and remainders."""
     half, mask = LIMB // 2, (1 << (LIMB // 2)) - 1
     middle = ((upper % by) << half) + (lower >> half)
     last: Ints = ((middle % by) << half) + (lower & mask)

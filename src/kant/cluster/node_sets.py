@@ -45,7 +45,7 @@ class NodeSets:
     def __init__(self, pool_of: list[int]) -> None:
         self.pool_of = pool_of
         self.words = -(-len(pool_of) // NODES_IN_WORD)
-        self.version = 0  # counts changes
+        self.version = 0  # counts changes of any set
         self._bits: dict[str, Table] = {}
         self._in_pool: dict[str, dict[int, int]] = {}  # how many nodes of a set each pool has
 

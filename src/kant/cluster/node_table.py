@@ -35,7 +35,7 @@ def check_node(node: Node) -> None:
 
 
 def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[PoolKey, int]) -> Table:
-    """Return the node table of an empty cluster. Places beyond the number of `nodes` are for spare rows."""
+    """Return the node table of an empty cluster. Entries of `places` beyond those of `nodes` are for spare rows."""
     kinds: dict[tuple[object, ...], list[int]] = {}  # rows by kind of node; even large clusters have few kinds
     for row, node in enumerate(nodes):
         amounts = (node.gpus, node.cpu, node.memory, node.nvlink, node.numa, node.nic)
@@ -57,7 +57,7 @@ def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[Poo
 def write_node(row: Table, node: Node, pool: int, slots: int) -> None:
     """Write the row of a node in service with nothing taken.
 
-    Its place, its revision and its extra columns do not change.
+    The row's place in the fabric, revision and extra columns do not change.
     """
     row[: c.HBD] = (
         IN_SERVICE, pool, node.gpus, node.gpus, node.gpus * 1000, node.cpu, node.memory, node.cpu,

@@ -18,7 +18,7 @@ Q_QUOTA, Q_GUARANTEED, Q_LIMIT, Q_CEILING, Q_PART, Q_UP = range(6)
 LIMIT_WIDTH = 6
 
 # Usage of a slot.
-U_USAGE, U_OWN = range(2)  # own jobs plus what queues below use beyond their guaranteed parts; own jobs alone
+U_USAGE, U_OWN = range(2)  # U_USAGE: own jobs plus the use of queues below beyond guaranteed parts; U_OWN: own jobs
 USED_WIDTH = 2
 
 NO_QUOTAS: Table = np.zeros((0, LIMIT_WIDTH), dtype=np.int64)

@@ -35,7 +35,7 @@ from kant.model.errors import StateError
 from kant.model.tenant import QueueConfig
 
 Held = tuple[int, int, Amounts]
-"""The queue and the user of a job, and what it holds."""
+"""The queue and the user of a job, and what the job holds."""
 
 
 class Shortage(NamedTuple):

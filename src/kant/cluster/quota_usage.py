@@ -40,7 +40,7 @@ class QuotaUsage:
         self.shapes = shapes
         self.pool_of_node = pool_of_node
         self.declared = self.queue_config = QueueConfig()
-        self.shared: dict[str, Queue] = {}  # queues whose users have queues of their own
+        self.shared: dict[str, Queue] = {}  # queues that have a queue below them for each user
         self._of_users: dict[str, str] = {}  # user queues, and their parents
         self.tree: QuotaTree | None = None
         self.node_of: list[int] = []  # by queue: its node in the tree, -1 if it is not in the tree
@@ -86,7 +86,7 @@ class QuotaUsage:
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
         """Return what a gang is charged against quotas, on its one GPU model or on the models of `allocation`.
 
-        Without either, it counts as on a model that no quota names. For an elastic gang `allocation` also has its size.
+        With neither, it counts as on a model that no quota names. For an elastic gang `allocation` also gives the size.
         A gang in a node set may run on a model that has since left the set, so the nodes of `allocation` decide.
         """
         if self.tree is None:

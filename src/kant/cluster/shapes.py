@@ -71,10 +71,10 @@ class Shape:
     """The segments of each group. Empty if no group has any."""
 
     affinity: Affinity | None = None
-    """Its affinity group, and its requests about that group; None if it has none and its pods may share domains."""
+    """The affinity group of the gang and its requests about that group; None without a group and such requests."""
 
     reach: tuple[int, tuple[str, ...]] = (0, ())
-    """What determines the nodes that it may use: its pools as bits, and the node sets of its groups."""
+    """What determines the nodes that the gang may use: its pools as bits, and the node sets of its groups."""
 
     ceiling: tuple[int, ...] = ()
     """The most pods of each group of an elastic gang; empty if the gang is rigid."""
@@ -106,7 +106,7 @@ class Shape:
 
     @property
     def has_affinity(self) -> bool:
-        """Whether its placement depends on where its affinity group, or its own pods, run."""
+        """Whether the placement of the gang depends on where its affinity group, or its own pods, run."""
         return self.affinity is not None and (self.affinity.apart >= 0 or self.affinity.near >= 0)
 
     @property
@@ -200,7 +200,7 @@ class Shapes:
         self, job: Job, groups: tuple[PodGroup, ...], models: tuple[str, ...], flavors: tuple[str, ...], node_set: str
     ) -> int:
         """Return the pools that admit these groups of `job`, as bits: by GPU models, flavors, and nodes dedicated to
-        its queue or to none. With a node set, only pools that have a node of it.
+        its queue or to none. With a node set, only pools that have one of its nodes.
 
         Pools in MIG mode admit only groups that ask for a MIG profile which their GPUs offer in that size.
         """

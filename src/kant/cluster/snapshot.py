@@ -226,7 +226,7 @@ class Trial:
         return set((self.table[nodes, c.HBD + level - 1] if level else nodes).tolist())
 
     def is_free(self, allocation: Allocation) -> bool:
-        """Return whether `allocation` could be taken as it is."""
+        """Return whether all pieces of `allocation` are free."""
         return bool(all_free(self.table, allocation, self.state.shapes.demands))
 
 

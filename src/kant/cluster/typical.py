@@ -17,7 +17,7 @@ SHARE = 950
 """The most frequent pods that make up this share of all, in permille, are the typical ones (Weng et al., ATC 2023)."""
 
 MOST = 64
-"""The most kinds of typical pods, since a score looks at each of them."""
+"""The maximum number of kinds of typical pods, since a score looks at each of them."""
 
 
 class TypicalPods:

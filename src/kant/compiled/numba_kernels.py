@@ -26,7 +26,7 @@ PATIENCE = 0.2
 """A kernel runs as plain Python until that has taken this fraction of the time to compile it."""
 
 CALL_S = 2e-5
-"""About the CPU seconds that each call takes to find that a kernel has no machine code yet."""
+"""The approximate CPU seconds that each call takes to find that a kernel has no machine code yet."""
 
 _inner: list[object] = []
 """Keeps the dispatchers of functions that kernels call alive: Numba's types hold only weak references to them."""

@@ -23,7 +23,7 @@ NO_NAMES: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The jobs that wait in at least one future and are rejected or cancelled in none of them; a row for each."""
+    """The jobs that wait in at least one future and are rejected or cancelled in neither; a row for each."""
 
     id: list[str]
     queue: list[str]

@@ -91,7 +91,7 @@ class Recorder:
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
         self._service: list[tuple[int, int, int, int]] = []
-        self._there = 0, state.now, state.gpus_there  # GPU time of present nodes up to a time, that time, and GPUs
+        self._there = 0, state.now, state.gpus_there  # GPU time of present nodes until a time, the time, GPUs then
         self.replaced = 0  # gangs that got another node for a lost one, and kept the rest
         self._sized: dict[int, int] = {}  # by row of an elastic gang: the shape of its size
         self.lost_work: dict[int, int] = {}  # by job row: the work that its stops cost, microseconds
@@ -109,7 +109,7 @@ class Recorder:
         )  # fmt: skip
 
     def make_room(self, rows: int) -> None:
-        """Make room for `rows` further samples. Earlier samples are packed, since a run has a million."""
+        """Make room for `rows` further samples. Earlier samples are packed, since a run may have a million."""
         if self.used > min(SPARE, len(self.samples) - rows):
             self.pack()
         if self.used + rows > len(self.samples):

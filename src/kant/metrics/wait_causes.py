@@ -29,17 +29,17 @@ from kant.scheduler.cycle import Scheduler
 class Cause(StrEnum):
     """The cause of a job's wait."""
 
-    QUOTA = "quota"  # a limit of its queue, of one above it or of its user binds
-    QUOTA_LENT = "quota-lent"  # its queue is within its own quota, but other queues use what they borrowed of it
-    CAPACITY = "capacity"  # the pools that admit it have less free in total than it requests
-    FRAGMENTATION = "fragmentation"  # enough is free in total, but it does not fit
-    RULES = "rules"  # it would fit, but not by the rules among pods, or by amounts of nodes such as their power cap
-    TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
-    RESERVATION = "reservation"  # it would fit, but the place is reserved for others
-    PRIORITY = "priority"  # jobs of higher priority are ahead of it, or hold the GPUs that it lacks
-    ORDER = "order"  # other jobs are ahead of it in a strict order
-    GATED = "gated"  # its queue is closed, its back-off runs, or its base job does not run
-    OTHER = "other"  # nothing keeps it, or no cycle has looked at it yet
+    QUOTA = "quota"  # a limit of the job's queue, of a queue above it or of its user binds
+    QUOTA_LENT = "quota-lent"  # the job's queue is within its own quota, but other queues have borrowed part of it
+    CAPACITY = "capacity"  # the pools that admit the job have less free capacity in total than it requests
+    FRAGMENTATION = "fragmentation"  # enough is free in total, but the job does not fit
+    RULES = "rules"  # the job would fit without rules among pods and amounts of nodes such as their power cap
+    TOPOLOGY = "topology"  # the job would fit, but not in one domain of the level that it requires
+    RESERVATION = "reservation"  # the job would fit, but the devices are reserved for others
+    PRIORITY = "priority"  # jobs of higher priority are ahead of the job, or hold the GPUs that it lacks
+    ORDER = "order"  # other jobs are ahead of the job in a strict order
+    GATED = "gated"  # the job's queue is closed, its back-off runs, or its base job does not run
+    OTHER = "other"  # no cause is known, or no cycle has looked at the job yet
 
 
 @dataclass(slots=True)

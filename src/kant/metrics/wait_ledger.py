@@ -116,7 +116,7 @@ class WaitLedger:
         return int(self.state.jobs[row, c.J_BASE]) in self.state.running
 
     def _enter(self, row: int, now: int) -> None:
-        """Add a job that begins to wait. It joins its account now, or once nothing specific to the job blocks it."""
+        """Add a job that begins to wait. It joins its account now, or once its base job runs and its back-off ends."""
         jobs = self.state.jobs
         until = now
         if self.scheduler.profile.discipline.quotas:

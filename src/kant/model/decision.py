@@ -53,7 +53,7 @@ class Behind(_Reason, frozen=True, tag="behind"):
 
 
 class Outranked(_Reason, frozen=True, tag="outranked"):
-    """`job` of higher priority waits for capacity or quota that this job would take. It may be passed at `until`."""
+    """`job` of higher priority waits for what this job would take. This job may pass `job` from `until` (µs) on."""
 
     job: str
     until: int
@@ -302,7 +302,7 @@ class Release(_Decision, frozen=True, tag="release"):
 
 
 class Expire(_Decision, frozen=True, tag="expire"):
-    """Stop a running job that has reached its limit; it fails."""
+    """Stop a running job that has reached its time limit, which counts as a failure."""
 
 
 class Demote(_Decision, frozen=True, tag="demote"):

@@ -48,7 +48,7 @@ class JobShrunk(_Event, frozen=True, tag="shrunk"):
     job: str
     allocation: np.ndarray
     cost: int = 0
-    by: str = ""  # the job that takes its place, if any
+    by: str = ""  # the job that gets the capacity, if any
 
 
 class JobScaled(_Event, frozen=True, tag="scaled"):
@@ -89,11 +89,11 @@ class JobPreempted(_Event, frozen=True, tag="preempted"):
     job: str
     cost: int = 0
     moved: bool = False  # stopped only to run on other devices at the same instant
-    by: str = ""  # the job that takes its place, if any
+    by: str = ""  # the job that gets the capacity, if any
 
 
 class JobEvicted(_Event, frozen=True, tag="evicted"):
-    """The job lost its place for a reason outside the scheduler and waits again.
+    """The job lost its devices for a reason outside the scheduler and waits again.
 
     `node` is the node at fault, if any: the job holds devices there, and avoids it later. Its other devices are still
     good, and the gang may get them back with another node in place of this one.
@@ -257,7 +257,7 @@ class NodesJoined(_Event, frozen=True, tag="joined"):
 class NodesLeft(_Event, frozen=True, tag="left"):
     """These nodes have left. Jobs there were stopped before by events of their own.
 
-    Reservations on them are void. They may return: a job that fits nowhere else waits for them.
+    Reservations on these nodes are void. The nodes may return: a job that fits nowhere else waits for them.
     """
 
     nodes: tuple[str, ...]

@@ -68,7 +68,7 @@ class PodGroup(Struct, frozen=True, array_like=True):
 
     @property
     def least(self) -> int:
-        """The fewest pods with which it runs."""
+        """The fewest pods of the group with which the gang runs."""
         return self.floor or self.count
 
 
@@ -91,7 +91,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     independent of `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1 for none:
     `estimate` is the run time that policies may use, `limit` the time limit of a run, `due` its due date, `checkpoint`
     the interval of its checkpoints. It may fail or time out `retries` times and return to its queue. Jobs of one owner
-    and `name` probably have similar run times. A burst replica names its base job, and runs only while that does.
+    and `name` probably have similar run times. A burst replica names its base job, and runs only while it runs.
     `within` is the level of the fabric at which one domain should hold all its pods; with `within_required` the job
     waits until one can, else the pods go to as few domains as possible. `apart` is the level at which no domain should
     hold two of its pods, nor one of its pods and a pod of another job of its `affinity_group`; with `apart_required` it
@@ -137,7 +137,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
 
     @property
     def gpu_milli(self) -> int:
-        """The milli-GPUs of all its pods; for an elastic gang, of its ceiling."""
+        """The milli-GPUs of all pods of the job; for an elastic gang, of the most pods."""
         return sum(group.count * group.demand.gpu_milli for group in self.groups)
 
     @property

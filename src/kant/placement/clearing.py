@@ -39,12 +39,12 @@ LEVELS = 24
 
 
 # Columns of the search stack: a row for each holder in order, with the decisions on those before it.
-STAGE = 0  # how much of its subtree has been tried
+STAGE = 0  # how many of the holder's two decisions have been tried
 ROOM = 1  # milli-GPUs that may still leave
 UPPER = 2  # total weight of the holders that leave
 LOWER = 3
 OUT = 4  # 1: the holder leaves
-TAKEN = 5  # 1: its piece is taken on the node, since it stays
+TAKEN = 5  # 1: the holder stays, and its pieces are taken on the node
 
 
 @inlined
@@ -202,7 +202,7 @@ def clear(
     there, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
     stack, out = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     bound = np.zeros(2, dtype=np.int64)
-    least_upper, least_lower = 1 << LIMB, 0  # above all weights
+    least_upper, least_lower = 1 << LIMB, 0  # more than any weight
     mask = (1 << LIMB) - 1
     for k in range(places.shape[0]):
         node, first = holders.nodes[places[k]], holders.first[places[k]]
@@ -283,14 +283,14 @@ def cheapest_node(
     stack, found = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     victims = NO_NODE
     bound, least = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    bound[0] = least[0] = 1 << LIMB  # above all weights
+    bound[0] = least[0] = 1 << LIMB  # more than any weight
     for k in range(holders.nodes.shape[0]):
         node, first, end = holders.nodes[k], holders.first[k], holders.first[k + 1]
         for entry in range(first, end):
             if weights.may_leave[holders.who[entry]]:
                 move_entry(table, holders, demands, entry, False)
         count, answer = 0, int(capacity(table, node, demands, d) > 0)
-        for turn in range(2):  # first the least weight; then, among sets of equal weight, the one with the first rows
+        for turn in range(2):  # first find the least weight, then the set of this weight with the smallest rows
             if answer != 1:
                 break
             count = 0

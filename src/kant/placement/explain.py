@@ -97,7 +97,7 @@ class LevelSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedNode:
-    """A node that takes a pod. `rank` is from 1, by its `score` before the gang came; `pods` of the gang are there."""
+    """A node on which a pod fits. `rank` is from 1, by `score` before the gang came; it has `pods` pods of the gang."""
 
     name: str
     leaf: str

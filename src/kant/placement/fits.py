@@ -88,9 +88,9 @@ def shared_capacity(table: Table, node: int, first: int, last: int, gpus: int, m
 def tightest(table: Table, node: int, demands: Table, d: int) -> int:
     """Return the devices that a pod gets on a node where it fits, as bits.
 
-    Whole GPUs come close together (`devices.closest`). Shares go to the devices with the least free amount, on ties to
-    the one in the most broken block, then to the first. Shares of several devices at once go to the devices with the
-    most free, so that as many pods fit as counted.
+    Whole GPUs are as close together as possible (`devices.closest`). A share goes to the device with the least free
+    amount, on ties to the one in the most broken block, then to the first. Shares of several devices at once go to the
+    devices with the most free, so that as many pods fit as `capacity` counts.
     """
     gpus, milli = demands[d, c.D_GPUS], demands[d, c.D_MILLI]
     if gpus == 0:

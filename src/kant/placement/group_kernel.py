@@ -52,7 +52,7 @@ def group_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool
 
         Returns the number of rows used, or -1 - f if only f pods fit (then nothing is taken).
         """
-        by_node, drawn = group[G_BY_NODE] == 1, np.int64(0)  # not a literal: that would compile a separate kernel
+        by_node, drawn = group[G_BY_NODE] == 1, np.int64(0)  # a literal 0 would compile a separate kernel
         if group[G_SECOND] == 0:
             return index_one(
                 table, log, demands, group[G_DEMAND], typical, one.params, one.order, one.worth, one.marks,

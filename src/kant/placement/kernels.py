@@ -93,7 +93,7 @@ def named(kernel: F, *around: Callable[..., object]) -> F:
 
 
 def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
-    """Build the kernel for all nodes from one policy's functions."""
+    """Build the kernel that chooses among all nodes, from one policy's functions."""
 
     def place_group(
         table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, order: Table, index: Table,
@@ -166,7 +166,7 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
 
 def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
-    """Build the kernel for some nodes from one policy's functions."""
+    """Build the kernel that chooses among given nodes, from one policy's functions."""
 
     def place_in_slice(
         table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, nodes: Table, count: int,
@@ -214,11 +214,11 @@ def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
 @cache
 def index_kernel(policy: type[NodePolicy]) -> Kernel:
-    """Return the kernel of a policy class for all nodes, built once."""
+    """Return the kernel by which a policy class chooses among all nodes; it is built once."""
     return make_index_kernel(policy.score, policy.pick, policy.fresh)
 
 
 @cache
 def slice_kernel(policy: type[NodePolicy]) -> Kernel:
-    """Return the kernel of a policy class for some nodes, built once."""
+    """Return the kernel by which a policy class chooses among given nodes; it is built once."""
     return make_slice_kernel(policy.score, policy.pick, policy.fresh)

@@ -27,7 +27,7 @@ class PieceBuffer:
             self.reserve(shape)
 
     def reserve(self, shape: Shape) -> None:
-        """Make room for the longest placement of `shape`: a row for each pod, or fewer if the GPUs are too few."""
+        """Make room for the longest placement of `shape`: a row for each pod, as far as the cluster's GPUs suffice."""
         if shape.pods < len(self.rows):
             return
         most = 1

@@ -123,7 +123,7 @@ class Placer:
     # --- queries and placement ---------------------------------------------------------------------------------
 
     def place(self, shape: Shape, job_row: int = 0) -> Allocation | NoFit:
-        """Place and take the whole gang, or return the first group that does not fit and how many of its pods would.
+        """Place and take the whole gang, or return the first group that does not fit and how many of its pods do.
 
         `job_row` is the row of the job.
         """
@@ -235,9 +235,9 @@ class Placer:
         return (self._routes.get(shape.index) or self._choose_route(shape)).may_fit()
 
     def extend(self, shape: Shape, held: Allocation, job_row: int = 0) -> Allocation | NoFit:
-        """Place the additional pods of a gang that keeps `held`: near these, as its level requires.
+        """Place additional pods of a gang that keeps `held`, near the pods that it has and as its level requires.
 
-        `shape` is that of the additional pods.
+        `shape` is the shape of the additional pods.
         """
         if shape.level < 0 and not self.policy_of(shape).preferred_level:
             return self.place(shape, job_row)
@@ -300,13 +300,13 @@ class Placer:
         policy = self.policy_of(shape)
         entangled = bool(shape.ask.rules) and not (shape.cuts or shape.has_affinity) and is_entangled(shape.ask.rules)
         if shape.wide or entangled:
-            from kant.placement.ruled import RuledPlacement  # with the first shape that needs it
+            from kant.placement.ruled import RuledPlacement  # loaded with the first shape that needs it
 
             found = self._routes[shape.index] = self._ruled[shape.index] = self._scored(shape, RuledPlacement)
             if shape.ask.preferences:
                 found.greedy = self._preferred(shape, found.greedy)
             return found
-        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # it may be placed anywhere
+        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # may be placed anywhere
         prefers = policy.preferred_level and not (
             self._zone is None and ignores_topology(policy, shape, self.snapshot.table)
         )

@@ -75,7 +75,7 @@ def _domains(table: Table, nodes: Table, scores: Table, terms: Table, t: int, se
 
 @inlined
 def _count(table: Table, nodes: Table, scores: Table, terms: Table, seen: Table) -> None:
-    """Add the unscaled scores for the pods in the nodes' domains; SPREAD -1: no domain."""
+    """Add the unscaled PODS and SPREAD scores of each node, by the pods in its domains; SPREAD -1: no domain."""
     for t in range(terms.shape[0]):
         for i in range(nodes.shape[0]):
             at = holder(table, nodes[i], terms, t)

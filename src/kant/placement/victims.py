@@ -59,7 +59,7 @@ class Counted(NamedTuple):
 
 @compiled
 def count_without(view: Counted, which: Table) -> bool:
-    """Return whether the gang fits once a set has left, from memory if it has been asked before."""
+    """Return whether the gang fits once a set has left. The answer for a set is remembered."""
     key = 1
     for i in range(which.shape[0]):
         if which[i] == 1:
@@ -259,8 +259,8 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
                 continue
             if not suffices(view, set_first(which, end)):
                 continue
-            bound[0] = 1 << LIMB  # above all weights
-            for turn in range(2):  # the least weight; then, of the sets of equal weight, that of the first rows
+            bound[0] = 1 << LIMB  # more than any weight
+            for turn in range(2):  # first find the least weight, then the set of this weight with the smallest rows
                 at = 0
                 for k in range(count):
                     i = candidates.by_row[k] if turn == 1 else candidates.light[0, count - 1 - k]
@@ -457,4 +457,4 @@ ASKING = make_search(
     lambda view, which: view.suffices(as_bits(which)), lambda view, which: view.admitted(as_bits(which)),
     _as_it_is, _as_it_is,
 )  # fmt: skip
-"""The search for all other gangs: around an `Asked`, as plain Python."""
+"""The search for all other gangs, in plain Python; its `view` is an `Asked`."""

@@ -70,7 +70,7 @@ class Book(NamedTuple):
     freed: Table
     taken: Table
     demands: Table
-    most: Table  # pods on the empty node that fits the most, by demand; -1: not computed
+    most: Table  # by demand: the most pods that fit on one empty node; -1: not computed
     slots: Table
     bounds: Table
     floors: Table

@@ -186,7 +186,7 @@ class Calendar:
     def _count(self, allocation: Allocation, start: int, end: int, sign: int) -> None:
         """Update the counts for a commitment that is added (`sign` -1) or removed (1)."""
         for pools, steps in list(self._steps.items()):
-            if len(steps) > 4 * len(self.held) + 64:  # most of them have ended
+            if len(steps) > 4 * len(self.held) + 64:  # most of the steps are of ended commitments
                 del self._steps[pools]
             else:
                 ledgers = self._book.ledgers
@@ -306,7 +306,7 @@ class Calendar:
             start = later
         ends = sorted({end for _, _, end in self.held.values() if start < end < FOREVER})
         found, low, high = None, 0, len(ends) - 1
-        trial = high  # try the last first: if it does not fit then, it never does
+        trial = high  # try the last end first: if the gang does not fit then, it never does
         while low <= high:
             _, pieces = self._at(shape, duration, now, ends[trial], column, domain)
             if len(pieces):
@@ -340,7 +340,7 @@ class Calendar:
         """Find devices for a job at `start`, not before `now`, and move other reservations to free them.
 
         `reserved` has job rows and the indices of their shapes (-1: may not move). Reservations from `start` on may
-        move, but keep their times. None, and nothing moved, if that fails; else the job's own reservation is removed.
+        move, but keep their times. Returns None, and moves nothing, if that fails; else removes the job's reservation.
         """
         duration, moves = min(max(duration, 1), FOREVER), self._moves(reserved, row)
         while True:
@@ -378,7 +378,7 @@ class Calendar:
         self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
-        """Call `first_candidate` (moves.py). Returns the job's position and, if others moved, its pieces and them."""
+        """Call `first_candidate` (moves.py). Returns the job's position; if others moved, also its pieces and them."""
         self.no_room.meet()
         moves = self._moves(reserved, len(jobs) - 1)
         while True:
@@ -484,8 +484,8 @@ class Calendar:
     def blocked(self, now: int, until: int) -> Allocation:
         """Return what is free now on nodes in service, but reserved for a commitment that starts in (now, until).
 
-        Once this is taken, everything that is free stays free throughout [now, until). Its pieces (TAG -1, PODS 1) can
-        be taken, all together, from a node table on which exactly the current commitments are taken.
+        Once this is taken, all capacity that is still free stays free throughout [now, until). The pieces (TAG -1,
+        PODS 1) can be taken, all together, from a node table on which exactly the current commitments are taken.
         """
         if now < self._asked:
             self._book.ledgers[:, L_CHANGE] = -1

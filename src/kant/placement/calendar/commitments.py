@@ -24,7 +24,7 @@ C_CPU = 4
 C_MEMORY = 5
 C_KEY = 6  # the job
 C_SLICES = 7  # MIG slices of each of the devices, as bits
-C_COUNTED = 8  # the demand its pods count as (`kant.model.placement.COUNTED`)
+C_COUNTED = 8  # COUNTED of the piece (`kant.model.placement`)
 C_PODS = 9
 COMMITMENT_WIDTH = 10
 
@@ -33,7 +33,7 @@ L_FIRST = 0  # row of the store where the node's commitments begin
 L_COUNT = 1
 L_ROOM = 2  # rows of the store reserved for the node; if more are needed, its commitments move to other rows
 L_CHANGE = 3  # L_RISE is valid until this time; -1: it must be computed
-L_RISE = 4  # first time at which more of anything is committed than now
+L_RISE = 4  # first time at which more GPUs, CPU or memory are committed than now
 L_GPUS = 5  # of the node; kept here so that a check of a node touches little memory
 L_POOL = 6
 LEDGER_WIDTH = 8  # one cache line

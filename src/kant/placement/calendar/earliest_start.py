@@ -52,7 +52,7 @@ SPARE = 4
 # --- nodes that a search has examined -----------------------------------------------------------------------------
 E_NODE = 0
 E_PODS = 1  # pods that fit at the time examined
-E_NEXT = 2  # when one more fits after that; NEVER: none does
+E_NEXT = 2  # the next time at which one more pod fits; NEVER: none ever does
 ENTRY_WIDTH = 3
 
 
@@ -78,7 +78,7 @@ def look(
     empty: Table, store: Table, ledgers: Table, demands: Table, d: int, duration: int, least: int, now: int,
     not_before: int, bounds: Table, floors: Table, slot: int, node: int, rows: Table,
 ) -> int:  # fmt: skip
-    """Return when a pod fits on the node for `duration`, if the node is in service then; update its bound."""
+    """Return when a pod fits on the node for `duration`, if the node is then in service. Updates the node's bound."""
     bound = NEVER
     if c.admits(demands, d, ledgers[node, L_POOL], node):
         bound = first_start(empty, store, ledgers, node, demands, d, 1, max(bounds[slot, node], now), least, rows)
@@ -242,7 +242,7 @@ def settle(
     """Return pieces for `count` pods at `start`: on the nodes freed last, then on those with the least free, by index.
 
     Capacity that is free from `now` on is taken last, to keep it for jobs that start before. A node's free capacity is
-    the part of its GPUs that is free throughout; for pods of whole GPUs, the number of GPUs that are wholly free.
+    the part of its GPUs that is free for all of `duration`; for pods of whole GPUs, the number of wholly free GPUs.
     """
     nodes, until = empty.shape[0], start + duration
     shares = demands[d, c.D_TAG] == 0

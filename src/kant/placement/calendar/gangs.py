@@ -63,7 +63,7 @@ def place_gang(
             found[:, GROUP] = part[Q_NUMBER]
             pieces[written : written + found.shape[0]] = found
             written += found.shape[0]
-            if count > 1:  # without an end: otherwise the next pod could always wait for this one
+            if count > 1:  # without an end, so that the next group is not placed after these pods have ended
                 store = commit(store, book.used, book.ledgers, book.taken, found, TRIED, start, FOREVER)
         if count > 1:
             release(store, book.ledgers, book.freed, pieces[:written], TRIED, True)

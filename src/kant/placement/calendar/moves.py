@@ -192,7 +192,7 @@ def make_way(
         release(store, ledgers, freed, pieces, NEW - row, False)
     for k in range(moves.shape[0]):
         other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
-        stays = k < placed and moves[k, M_CHANGED] == 0  # it has its former start again
+        stays = k < placed and moves[k, M_CHANGED] == 0  # the reservation has its former start again
         if other == row or (spans[other, H_START] >= start and not stays):
             old, new = held_by(spans, arena, other), arena[first : first + count]
             set_start(store, ledgers, old, other, spans[other, H_START])

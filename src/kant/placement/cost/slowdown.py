@@ -19,7 +19,7 @@ from kant.placement.cost.communication import FULL, Spans, default_model, slowdo
 # whole GPUs count by their GPUs, a pod with a share of a GPU counts as one, and a pod without GPUs does not count.
 T_NODES, T_LEAVES = 0, 1
 T_GPUS, T_GPU_NODES, T_GPU_HBDS = 2, 3, 4
-T_LARGEST = 5  # the largest number of them in one node, HBD, leaf, spine, superspine
+T_LARGEST = 5  # the largest number of these in one node, HBD, leaf, spine, superspine
 SPANS_WIDTH = 10
 
 SpanRows = NDArray[np.int32]
@@ -62,7 +62,7 @@ def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
     """Return bounds on the spans of `shape` in the empty cluster, in the columns above; all 0 if it never fits.
 
     Each column is a separate bound: the fewest nodes, the fewest leaves, the most in one node and so on. No single
-    placement may attain them all.
+    placement may attain all bounds.
     """
     best: Table = np.zeros(SPANS_WIDTH, dtype=np.int64)
     open_nodes = np.zeros(len(empty), dtype=np.bool_)
@@ -197,7 +197,7 @@ class Slowdowns:
         best = self.best(shape)
         training = self._trainings.get(shape)
         if training is not None:
-            from kant.placement.perf.step import step_slowdown  # loaded with the first such shape
+            from kant.placement.perf.step import step_slowdown  # loaded with the first training
 
             return step_slowdown(training, self.state.spec.fabric, _named(spans), _named(best))
         return slowdown(default_model(gpus), self.state.spec.fabric, _named(spans), _named(best))

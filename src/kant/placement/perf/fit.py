@@ -45,7 +45,7 @@ class Fit(NamedTuple):
 def fit(samples: Iterable[Sample]) -> Fit:
     """Fit lines to all operations and places that were measured alone, and the contention to the other samples.
 
-    Neither start-up nor unit costs are negative. Samples of operations that were never measured alone are ignored.
+    Fitted start-up and unit costs are never negative. Samples of operations that were never measured alone are ignored.
     """
     kinds: dict[tuple[str, str], list[Sample]] = {}
     rest = []

@@ -94,7 +94,7 @@ def experts_half(volumes: Volumes, costs: OperationCosts, backward: bool) -> Hal
 
 
 def attention_half(volumes: Volumes, costs: OperationCosts, backward: bool) -> Half:
-    """Return the costs of a layer's attention: nothing is exchanged."""
+    """Return the costs of a layer's attention, which exchanges nothing between nodes."""
     compute = _of(costs.gemm, volumes.attention_macs, volumes.attention_gemms)
     return Half(
         Cost(0.0, 0.0),

@@ -21,7 +21,7 @@ PLACES = ("node", "hbd", "leaf", "spine", "superspine", "beyond")
 """The narrowest domain that contains a group of GPUs."""
 
 BYTES = 2.0
-"""Bytes of a number: 16 bits."""
+"""Bytes of one number (16 bits)."""
 LAUNCH = 5e-6
 """Seconds to start a GEMM (our assumption)."""
 SHARED = 0.5

@@ -102,7 +102,7 @@ def best_plan(stack: Stack) -> StepPlan:
 
 
 class _Kind(NamedTuple):
-    """Equal layers: by buckets summed, the backward seconds and the experts' half's buckets; by these, best degrees."""
+    """Equal layers. If one sums k buckets, it takes `seconds[k]` backward, with `first[k]` of them in its experts."""
 
     forward_degree: int
     seconds: Floats

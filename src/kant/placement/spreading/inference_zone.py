@@ -29,7 +29,7 @@ from kant.placement.policy import NodePolicy
 
 # --- columns of a cell ------------------------------------------------------------------------------------------
 Z_CAPACITY = 0  # milli-GPUs in service
-Z_FREE = 1  # free milli-GPUs among them
+Z_FREE = 1  # free milli-GPUs in service
 Z_WHOLE = 2  # nodes of which all GPUs are free
 Z_HELD = 3  # milli-GPUs held by replicas
 ZONE_WIDTH = 4
@@ -59,7 +59,7 @@ class InferenceZone:
         gpus = np.bincount(pools, state.empty[:, GPUS], len(state.pools)).tolist()
         self._size = [int(count) for count in gpus]
         self._small: dict[int, bool] = {}
-        self._counted: dict[int, tuple[Table, Table, int, int]] = {}  # by replica: held by cell; pool, awaited
+        self._counted: dict[int, tuple[Table, Table, int, int]] = {}  # by row of a replica: see `_count`
         self._moved = -1
         self._logged = -1
         self._ranked: dict[int, tuple[Table, int, int]] = {}

@@ -187,7 +187,7 @@ class GangPlacement:
         best = int(np.argmin(short)) if last > first else -1
         if (
             best >= 0 and short[best] == 0 and not failures
-        ):  # each group would fit there alone, but there are not enough GPUs for all together
+        ):  # each group would fit in that domain alone, but its GPUs do not suffice for all groups together
             able = np.flatnonzero(short == 0)
             best = int(able[np.argmax(self.capacity.rows[self.slots[0], first + able, FREE_MILLI])])
             verdict = self.place_in(first + best)
@@ -235,11 +235,11 @@ class GangPlacement:
         )  # fmt: skip
 
     def _not_whole(self, level: int) -> Table:
-        """Return a mask of the domains of a level with capacity for the gang, but not in whole segments."""
+        """Return 1 for each domain of a level that has no room for the gang in whole segments, 0 for all others."""
         return self._closed(level, range(len(self.counts)), self.counts.tolist())
 
     def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
-        """Return a mask with 1 for the domains of a level that have the capacity, but not in whole segments."""
+        """Return 1 for each domain of a level that has no room for the groups in whole segments, 0 for all others."""
         closed = self.topology.no_domain
         first, last = self.topology.offsets[level : level + 2]
         for group, count in zip(groups, pods, strict=True):

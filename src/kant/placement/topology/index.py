@@ -69,7 +69,7 @@ class Topology:
         self.flat = self.offsets[HBD_LEVEL + 1] - self.offsets[HBD_LEVEL] == nodes
         """Whether every HBD is one node."""
         self.domain_range: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
-        """Where each domain begins and ends on the line."""
+        """Where each domain begins and ends in `node_order`."""
         self.ancestors: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
         """The spine and the superspine around each domain; the cluster where there is none."""
         for level, begins in enumerate(begins_at):

@@ -49,7 +49,7 @@ def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Tabl
 
 
 def fitting_in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts, pods: int) -> Table:
-    """Return how many pods fit in segments in each domain of `level`, exactly up to `pods`.
+    """Return how many pods fit in segments in each domain of `level`; exact for numbers up to `pods`.
 
     The last segment may be shorter if there is only one cut.
     """
