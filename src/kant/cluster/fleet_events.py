@@ -83,7 +83,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
     if not stays_on(state, node):
         raise StateError(f"what is held on node {node.name!r} would not fit on it as it is described now")
     for follower in state.followers:
-        follower.node_changed(row, event.time)  # for the groups of its old pool
+        follower.node_changed(row, event.time)  # so that followers update the groups of the old pool
     used = _used(state, row)
     larger = _make_room(state, 0, (node,))
     _put(state, [row], [node], larger)

@@ -182,7 +182,7 @@ class StateData:
 
     @property
     def tables(self) -> list[Table]:
-        """All node tables: the present one, the empty one, and, if a node has left, the empty one with such nodes."""
+        """All node tables: the present one, the empty one, and, if a node has left, `left`."""
         return [self.table, self.empty, *([] if self.left is None else [self.left])]
 
     @property

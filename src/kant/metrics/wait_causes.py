@@ -271,7 +271,7 @@ class FreeByPools:
 
     def _free_rest(self, shape: Shape) -> tuple[int, int]:
         """Return the free CPU and memory; FOREVER for an amount that some node does not limit."""
-        own = self.state.table[self._open_nodes(shape), c.CPU_FREE : c.MEMORY + 1]  # side by side in each row
+        own = self.state.table[self._open_nodes(shape), c.CPU_FREE : c.MEMORY + 1]  # adjacent columns
         cpu, memory, most_cpu, most_memory = own.T
         return (
             FOREVER if (most_cpu >= FOREVER).any() else int(cpu.sum()),

@@ -400,7 +400,7 @@ class Placer:
     # --- what shapes share --------------------------------------------------------------------------------------
 
     def _order(self, policy: NodePolicy) -> tuple[Table, Topology]:
-        """Return the nodes in the policy's tie order, and the topology in the same order."""
+        """Return the nodes in the policy's tie order, and the topology that this order gives."""
         moves, order, topology = self._orders.get(policy.ties, (-1, None, None))
         if order is None or topology is None or moves != self._moves:
             order = tie_order(policy, len(self.snapshot.table), self.seed) if order is None else order

@@ -86,7 +86,7 @@ def place_somewhere(
 ) -> tuple[int, Table, Table]:
     """Call `place_gang` for the first domain where it succeeds, if the gang requires one."""
     column, part = book.gangs[gang, G_COLUMN], book.parts[book.gangs[gang, G_FIRST]]
-    if column == ANYWHERE and book.gangs[gang, G_PARTS] == 1:  # as `place_gang` does
+    if column == ANYWHERE and book.gangs[gang, G_PARTS] == 1:  # the same as `place_gang`
         made, pieces = place_at(book, store, part[Q_DEMAND], part[Q_PODS], duration, now, start, column, 0, stale)
         pieces[:, GROUP] = part[Q_NUMBER]
         return made, pieces, store

@@ -103,7 +103,7 @@ def _ways(policy: DomainPolicy, shape: Shape, pieces: PieceBuffer) -> list[GangP
     affinity = shape.affinity
     if affinity is None or affinity.apart < 0:
         return [GangPlacement(policy, shape, pieces)]
-    from kant.placement.topology.anti_affinity import AntiAffinityPlacement  # with the first shape that is kept apart
+    from kant.placement.topology.anti_affinity import AntiAffinityPlacement  # loaded with the first such shape
 
     ways = (True,) if affinity.apart_required else (True, False)
     return [AntiAffinityPlacement(policy, shape, pieces, strict) for strict in ways]
