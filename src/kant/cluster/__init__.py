@@ -1,1 +1,1 @@
-"""The cluster state in columns: state, snapshot, trial and journal."""
+"""The state of a cluster as tables of integers, the events that change it, its snapshots, and the journal."""

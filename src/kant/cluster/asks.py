@@ -27,14 +27,14 @@ class Affinity(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Everything that distinguishes shapes: `pools` as bits; `level`, `required` and `affinity` as in the shape.
+    """The requests that define a shape. `pools` is a bit mask; `level`, `required` and `affinity` are as in `Shape`.
 
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
-    whether jobs may be stopped for it. `training`: the model that it trains, if declared. `roles` has the pools of each
-    group if the groups differ; `pools` is then their union. `reservation`: the reservation whose GPUs it uses.
-    `node_sets` has the node set of each group, "" for any node; empty if no group has one. `numbers` has the index of
-    each group in the job, if their orders differ. `rules` and `preferences` have one entry for each group; empty if no
-    group has any. `node_wait`: how long it waits for a node before it preempts others, µs.
+    whether other jobs may be stopped for the job. `training`: the model that the job trains, if declared. `roles` has
+    the pools of each group if the groups differ; `pools` is then their union. `reservation`: the reservation whose GPUs
+    the job uses. `node_sets` has the node set of each group, "" for any node; empty if no group has one. `numbers` has
+    each group's index in the job; empty: the first groups of the job, in order. `rules` and `preferences` have an entry
+    for each group; empty if no group has any. `node_wait`: the wait for a node before the job preempts others, µs.
     """
 
     groups: tuple[PodGroup, ...]
@@ -61,10 +61,10 @@ class Ask(NamedTuple):
 
 MAX_PODS = 10_000_000
 MAX_AMOUNT = 1 << 53
-"""The most CPU or memory of one pod: far beyond any node, and far from overflowing 64 bits."""
+"""The most CPU or memory of one pod: more than any node has, and small enough that sums fit 64 bits."""
 
 MAX_EXACT = 1 << 53
-"""The most of an exact amount, of a pod or a node: bytes of a disk fit, and sums are far from overflowing 64 bits."""
+"""The largest exact amount of a pod or a node: enough for the bytes of a disk, and sums still fit 64 bits."""
 
 
 def is_sensible(group: PodGroup) -> bool:
@@ -167,13 +167,13 @@ def is_entangled(rules: tuple[PodRules, ...]) -> bool:
 
 
 def lasting(rules: PodRules) -> PodRules:
-    """Return the rules that later pods and domains cannot help to satisfy: a job that breaks one never fits."""
+    """Return the rules that no later pods or domains can help to satisfy: a job that breaks one of them never fits."""
     own = tuple(one for one in rules.anti_affinity if one.topology == HOST)
     return PodRules(rules.classes, own, amounts=rules.amounts, shared=rules.shared)
 
 
 MAX_WEIGHT = 1 << 20
-"""The most weight of one preference: the score of many pods is far from overflowing 64 bits."""
+"""The largest weight of one preference: even the sum over many pods fits 64 bits."""
 
 
 def preferences_of(job: Job) -> tuple[Preferences, ...]:
@@ -209,7 +209,7 @@ def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tupl
 
 
 def check_elastic(job: Job, ask: Ask) -> None:
-    """Raise StateError if it is undefined which pods an elastic gang may lose or gain."""
+    """Raise StateError if an elastic gang makes topology requests that do not define which pods it may lose or gain."""
     if ask.affinity is not None or any(group.within for group in job.groups):
         raise StateError(
             f"elastic gang {job.id!r} asks for segments, its pods apart or an affinity group; "
@@ -236,7 +236,7 @@ def level_of(job: Job) -> int:
 
 
 Cuts = tuple[tuple[int, int], ...]
-"""The segments of a group, the widest first: the pods of one, and the level (index in LEVELS) of its domain. Or empty.
+"""The segments of a group, the widest first: the pods in a segment, and the level (index in LEVELS) of its domain.
 """
 
 
@@ -248,7 +248,7 @@ def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[Cuts, ...]:
 
 
 def levels_of(group: PodGroup) -> tuple[tuple[Level, int], ...]:
-    """Return the levels of a group's segments, the widest first, each with the pods of one segment (at most all)."""
+    """Return the levels of a group's segments, the widest first, each with the number of pods in a segment."""
     found, around = list[tuple[Level, int]](), group.count
     for level, segment in ((group.within, group.segment or group.count), *group.inner) if group.within else ():
         around = min(segment, around)

@@ -20,7 +20,7 @@ MONTH = 30 * DAY
 
 
 class ScopeUse(NamedTuple):
-    """The use of a scope (milli-GPU-microseconds), its `rate` (milli-GPUs) and limits (thousandths of GPU-hours)."""
+    """GPU time used in a scope (milli-GPU-µs), its `rate` (milli-GPUs) and limits (milli-GPU-hours; below 0: none)."""
 
     used: int
     rate: int
@@ -28,7 +28,7 @@ class ScopeUse(NamedTuple):
     soft: int
 
     def dry_at(self, now: int, soft: bool = False) -> int:
-        """Return when the use reaches the limit if all running jobs run on, at least `now`; FOREVER if never."""
+        """Return when the running jobs use up the hard (or `soft`) limit, µs: at least `now`; FOREVER if never."""
         left = (self.soft if soft else self.hard) * HOUR - self.used
         if (self.soft if soft else self.hard) < 0:
             return FOREVER
@@ -36,7 +36,7 @@ class ScopeUse(NamedTuple):
 
 
 class Budgets:
-    """GPU time of the current month by the queue and user that jobs name. A fold over `changed`, in order of time;
+    """GPU time of the current month, by the queue and the user that jobs name. Call `changed` in order of time;
     queries change no later result."""
 
     def __init__(self, now: int) -> None:
@@ -65,7 +65,7 @@ class Budgets:
         self.version += 1
 
     def ends_of(self, now: int) -> int:
-        """Return when the month of `now` ends."""
+        """Return when the month that contains `now` ends, µs."""
         self._turn(now)
         return self.end
 
@@ -101,13 +101,13 @@ class Budgets:
         return self._known[2]
 
     def next_change(self, tree: QuotaLimits, node_of: Sequence[int], now: int) -> int:
-        """Return when the next budget is used up if all running jobs run on, or may be spent again, µs; -1: never."""
+        """Return when the next budget is used up (if all running jobs run on) or renewed, µs; -1 if never."""
         uses = self.scopes(tree, node_of, now).values()
         times = [use.dry_at(now, soft) for use in uses for soft in (False, True)]
         return min([time if time > now else self.end for time in times if time < FOREVER], default=-1)
 
     def _turn(self, now: int) -> None:
-        """Begin the month of `now`, if it is a new one."""
+        """Begin a new month if `now` is past the end of the current one."""
         if now < self.end:
             return
         while now >= self.end:

@@ -7,7 +7,7 @@ from typing import Self
 
 
 class ChangeLog(array):  # type: ignore[type-arg]
-    """Every change in order, as the row that changed. Four bytes each: a live scheduler keeps hundreds of thousands.
+    """The index of the changed row for each change, in order. An index takes only four bytes, since the log grows long.
 
     A reader remembers the length of the log at its last read.
     """

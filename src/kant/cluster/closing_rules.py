@@ -55,7 +55,7 @@ def rule_words(rule: Rule) -> str:
 
 
 def _counts(table: Table, counters: Counters, counter: Counter) -> tuple[Table, int]:
-    """Return the pods of a class in the domain of each node, -1 without a domain; and the count over all domains."""
+    """Return by node the pods of a class in its domain (-1: no domain), and their value over all domains."""
     extra, topology, column = c.extra_at(table), counters.topology_of(counter), counters.counters[counter]
     rows: Table = np.arange(len(table)) if topology < 0 else table[:, extra + topology]
     there: Table = np.where(rows < 0, -1, -table[rows, extra + column])

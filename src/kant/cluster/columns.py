@@ -40,7 +40,7 @@ MIG = 17  # thousandths of a memory slice if the GPUs are in MIG mode; else 0
 REVISION = 18  # counts changes of the node's description and of its node sets
 DEVICES = 19  # first device
 EXTRA = 192
-"""Columns in a block of extra columns: more than the three for each of `kant.model.node.MAX_GPUS` devices."""
+"""The extra columns in one block: more than the columns for devices, three for each of `model.node.MAX_GPUS`."""
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
 D_GPUS = 0
@@ -51,11 +51,11 @@ D_POOLS = 4  # bit p set: pool p is admitted
 D_TAG = 5  # model.placement.TAG
 D_ISLAND = 6  # 1: the GPUs of a pod lie in one NVLink island
 D_SLICES = 7  # memory slices of a MIG instance; 0: none is asked for
-D_STARTS = 8  # the slices at which it may begin, as bits
-D_PARTS = 9  # without GPUs: thousandths of the GPU parts that the node itself has partitioned; else 0
-D_LIMITED = 10  # the first column of the bits of its node set; 0: any node takes it
-D_COUNTED = 11  # 1 + the first row of a demand with the same rules and exact amounts; 0: it has none
-D_ENTRIES = 12  # number of entries (N_*) that follow the head of the row
+D_STARTS = 8  # the slices at which that instance may begin, as bits
+D_PARTS = 9  # if the pod asks for no GPUs but for GPU parts that the node has partitioned: their milli-GPUs; else 0
+D_LIMITED = 10  # the first column with the bits of its node set; 0: no node set, so any node
+D_COUNTED = 11  # 1 + the first row of a demand with the same rules and exact amounts; 0: no rules and amounts
+D_ENTRIES = 12  # number of entries (N_*) after the first DEMAND_WIDTH columns
 D_WIDE = 13  # 1: how many pods fit on a node also depends on the rows of other nodes
 DEMAND_WIDTH = 14
 NODES_IN_WORD = 32
@@ -71,7 +71,7 @@ P_FRAGMENTED = 3  # nodes in service with some but not all of their GPUs allocat
 P_FREED = 4  # how often capacity was freed: "does not fit" is valid until this changes
 POOL_WIDTH = 5
 
-# --- jobs ------------------------------------------------------------------------------------------------------
+# --- jobs (all times in µs) --------------------------------------------------------------------------------------
 J_SUBMIT = 0
 J_STATUS = 1  # model.status.JobStatus
 J_QUEUE = 2
@@ -79,34 +79,34 @@ J_SHAPE = 3
 J_PRIORITY = 4
 J_MILLI = 5  # milli-GPUs, all pods together
 J_ESTIMATE = 6  # run time that policies may use (-1: unknown)
-J_REMAINING = 7  # of the estimate, as of J_SINCE (-1: unknown)
-J_SINCE = 8  # when its present wait or run began, or it last reported progress
+J_REMAINING = 7  # what remained of the estimate at J_SINCE (-1: unknown)
+J_SINCE = 8  # when the present wait or run began, or the job last reported progress
 J_ATTAINED = 9  # time spent running, up to J_SINCE
 J_WAITED = 10  # time spent waiting, up to J_SINCE
 J_FIRST_START = 11  # -1: not yet
 J_END = 12  # -1: not yet
 J_LEVEL = 13  # level of a multi-level queue
-J_RANK = 14  # place in the order of the last cycle, for orders that remember it
+J_RANK = 14  # position in the queue order of the last cycle, for orders that use it
 J_PREEMPTIONS = 15
 J_PODS = 16
-J_PREEMPTIBLE = 17  # 1: the scheduler may stop it
-J_STARTED = 18  # when it last started (-1: not yet)
+J_PREEMPTIBLE = 17  # 1: the scheduler may stop the job
+J_STARTED = 18  # when the job last started (-1: not yet)
 J_USER = 19
 J_DUE = 20  # -1: no due date
-J_CHECKPOINT = 21  # time between two checkpoints (-1: it saves nothing)
-J_FAILURES = 22  # how often it failed or timed out
-J_RETURNS = 23  # consecutive returns to the queue other than by a stop of the scheduler
-J_BASE = 24  # row of the base job of a burst replica (-1: it is none)
-J_PIECE = 25  # the first of its rows in the table of held pieces, while it runs (`StateData.pieces`)
-J_PIECES = 26  # the number of these rows
+J_CHECKPOINT = 21  # time between two checkpoints (-1: the job saves nothing)
+J_FAILURES = 22  # how often the job failed or timed out
+J_RETURNS = 23  # returns to the queue in a row, without a preemption in between
+J_BASE = 24  # row of the base job of a burst replica (-1: no burst replica)
+J_PIECE = 25  # while the job runs: its first row in the table of held pieces (`StateData.pieces`)
+J_PIECES = 26  # while the job runs: the number of its rows in that table
 JOB_WIDTH = 27
-# Where run times are learned (`StateData.history`) a row goes on:
-J_KIND = 27  # kind of its run time
-J_P50 = 28  # run time predicted at its submission, at two probabilities (-1: unknown)
+# If run times are learned (`StateData.history`), a row has three more columns:
+J_KIND = 27  # number of the job's kind in `kant.cluster.history`
+J_P50 = 28  # run times predicted at submission, not exceeded in 50 and 90 % of cases (-1: unknown)
 J_P90 = 29
 LEARNED_WIDTH = 30
 
-# --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
+# --- the log of changed nodes: entry 0 counts the changes, the rest is a ring buffer of node indices --------------
 
 
 def longer(table: NDArray[Row], rows: int = 0) -> NDArray[Row]:
@@ -170,7 +170,7 @@ def bits_in(mask: int) -> int:
 
 @inlined
 def planned_run(job: Table, promised: int) -> int:
-    """Return the planned run time of a job from its start on, µs; FOREVER if unknown. `promised`: see `Estimates`."""
+    """Return the planned run time of a job, µs; FOREVER: unknown. `promised`: J_P50, J_P90, or -1 for the estimate."""
     if promised >= 0 and job[promised] >= 0:
         return int(max(job[promised] - job[J_ATTAINED], MINUTE))
     return int(max(job[J_REMAINING], 1)) if job[J_REMAINING] >= 0 else FOREVER
@@ -200,7 +200,7 @@ def end_of_devices(table: Table, node: int) -> int:
 
 @inlined
 def copy_row(source: Table, row: int, target: Table, into: int) -> None:
-    """Copy one row. A slice would do, but Numba takes seconds to compile its error for unequal shapes."""
+    """Copy one row. Numba takes seconds to compile a slice assignment, with its check for unequal shapes."""
     for column in range(source.shape[1]):
         target[into, column] = source[row, column]
 
@@ -213,22 +213,22 @@ def note_change(log: Table, node: int) -> None:
 
 # --- entries: the counters of a demand's pods, and their limits (`kant.cluster.counters`) -------------------
 N_TOPOLOGY = 0  # extra column with the row that has the counts of a node's domain; -1: the node's own row
-N_COLUMN = 1  # extra column: the rest of an amount, or minus the counted pods
-N_EACH = 2  # by how much each pod lowers it
-N_KIND = 3
+N_COLUMN = 1  # extra column: what is left of an amount, or minus the number of counted pods
+N_EACH = 2  # by how much each pod lowers that column
+N_KIND = 3  # AT_MOST, AFFINITY or SPREAD
 N_LIMIT = 4
 N_DOMAINS = 5  # of a spread: with fewer domains, the minimum over domains counts as 0
 ENTRY_WIDTH = 6
 
-AT_MOST = 0  # after adding its pods, the column plus N_LIMIT is at least 0
-AFFINITY = 1  # a pod of the class is there, or none is anywhere and this pod is in it; N_LIMIT 0: its pods only count
-SPREAD = 2  # after adding its pods, the domain has at most N_LIMIT more than the smallest; 0: they only count
+AT_MOST = 0  # once the pods are added, the column plus N_LIMIT must be at least 0
+AFFINITY = 1  # the domain has a pod of the class, or no domain has and the new pod is in it; N_LIMIT 0: no rule
+SPREAD = 2  # with the pods, the domain has at most N_LIMIT more than the emptiest domain; N_LIMIT 0: no rule
 NO_LIMIT = 1 << 40
 
 
 @inlined
 def domain_row(table: Table, node: int, topology: int) -> int:
-    """Return the row that has the counts of the node's domain; -1 if it is in none."""
+    """Return the row that has the counts of the node's domain; -1 if the node is in no domain of the topology."""
     return node if topology < 0 else int(table[node, extra_at(table) + topology])
 
 
@@ -252,7 +252,7 @@ def add_count(table: Table, row: int, topology: int, column: int, kind: int, pod
 
 @inlined
 def fewest_in(table: Table, topology: int, column: int) -> int:
-    """Return the minimum of the pods in a domain; 0 if there is no domain."""
+    """Return the number of pods in the emptiest domain of a topology; 0 if it has no domain."""
     extra, fewest = extra_at(table), NO_LIMIT
     for row in range(table.shape[0]):
         if table[row, extra + topology] == row:
@@ -292,9 +292,8 @@ def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
 
 @shared
 def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int) -> int:
-    """Return how many pods of demand `d` fit on the node by its exact amounts and by affinity rules.
-
-    Pods placed there together are all checked against the counts before the first of them, which never allows too many.
+    """Return how many pods of demand `d` fit on the node by exact amounts and affinity rules. `which` (OWN to
+    BUT_AFFINITY) selects the entries. All pods are checked against the counts before any of them is placed.
     """
     pods, extra = NO_LIMIT, extra_at(table)
     for entry in range(demands[d, D_ENTRIES]):
@@ -344,7 +343,7 @@ def fragmented(table: Table, node: int) -> int:
 
 @shared
 def take_piece(table: Table, piece: Table, demands: Table) -> None:
-    """Take one piece of an allocation from its node. The caller has checked that it is free."""
+    """Take one piece of an allocation from its node. The caller has checked that the piece is free."""
     node, mask, milli = piece[0], piece[2], piece[3]
     slots = devices_of(table)
     for device in range(slots):
@@ -413,7 +412,7 @@ def can_take(table: Table, piece: Table) -> bool:
 
 @inlined
 def _is_one_view(table: Table, piece: Table) -> bool:
-    """Return whether the piece has MIG slices exactly if its node is in MIG mode, and milli-GPUs that match them."""
+    """Return whether the piece's GPUs match the node's mode: MIG slices and their milli-GPUs, or else no slices."""
     slices, milli = slices_of(piece[6]), table[piece[0], MIG]
     if slices == 0 or milli == 0:
         return bool(slices == 0 and (milli == 0 or piece[2] == 0))
@@ -435,7 +434,7 @@ def count_node(table: Table, pools: Table, node: int, sign: int) -> None:
 
 @compiled
 def take(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) -> int:
-    """Take a whole allocation, or nothing. Returns -1, or the index of the first piece that is not free."""
+    """Take a whole allocation and return -1, or take nothing and return the index of the first piece not free."""
     for i in range(pieces.shape[0]):
         if not can_take(table, pieces[i]):
             for j in range(i - 1, -1, -1):
@@ -476,7 +475,7 @@ def set_status(table: Table, log: Table, pools: Table, node: int, status: int) -
 
 @compiled
 def set_lost(table: Table, log: Table, pools: Table, node: int, devices: int, lost: int) -> None:
-    """Set the devices that the node has lost to `lost`. Newly lost devices must be completely free."""
+    """Set which devices the node has lost (`lost`, as bits). Newly lost devices must be completely free."""
     count_node(table, pools, node, -1)
     for device in range(DEVICES, DEVICES + devices):
         away = (lost >> (device - DEVICES)) & 1

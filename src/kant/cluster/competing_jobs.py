@@ -1,4 +1,4 @@
-"""CompetingJobs: the live jobs by the pools that admit them; kept only on request."""
+"""CompetingJobs: the live jobs, grouped by the pools that admit them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.model.errors import StateError
 
 
 class PoolGroup:
-    """The live jobs that the same pools admit; `last_changed`: when one of them, or a node of the pools, last did."""
+    """The live jobs that the same pools admit. `last_changed`: when one of the jobs or pools last changed, µs."""
 
     __slots__ = ("last_changed", "pending", "pools", "running")
 
@@ -22,7 +22,7 @@ class PoolGroup:
 
 
 class CompetingJobs:
-    """The groups of one state, updated from now on, by their pools as bits. Jobs are in the order of the state."""
+    """The live jobs of a state, one `PoolGroup` for each set of pools (as bits), with jobs in the state's order."""
 
     def __init__(self, state: StateData) -> None:
         self.state = state
@@ -30,7 +30,7 @@ class CompetingJobs:
         self.reshaped()
 
     def reshaped(self) -> None:
-        """Rebuild the groups: live jobs may now be admitted by other pools."""
+        """Rebuild the groups, since other pools than before may admit live jobs."""
         state = self.state
         self.groups.clear()
         shapes, first = np.unique(state.jobs[: len(state.ids), J_SHAPE], return_index=True)

@@ -1,7 +1,7 @@
-"""CounterTables: the extra columns of the node tables of one state, and all their changes except by pieces.
+"""CounterTables: updates the extra columns of a state's node tables.
 
-Pieces change them in `columns.take_piece` and `give_piece`. This module handles nodes and their domains, pods that
-belong to no job, and new columns.
+This module handles nodes and their domains, pods that belong to no job, and new columns. Allocations change the columns
+in `columns.take_piece` and `give_piece`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CounterTables:
         self._domains: dict[str, dict[int, Hashable]] = {}
         self.others: dict[int, Others] = {}
         self.version = 0
-        """Counts changes of what nodes hold without jobs, and of the columns."""
+        """Counts changes of the columns, of domains, and of pods that belong to no job."""
 
     # --- queries ----------------------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
 """Counters: the meaning of the extra columns of a node row, and the entries of a demand for them.
 
-There are three kinds of columns. An *amount* has what is left of it on each node. A *topology* has, for each node, the
-row that holds the counts of its domain: the row of one of the domain's nodes (-1: no domain). Row 0 of the next column
-has the number of domains. A *counter* counts one class in the domains of one topology: minus the counted pods, in the
-row of the domain. Counters of affinity and of spreads have one more column, whose row 0 has the value over all domains
-(`columns.add_count`).
+There are three kinds of columns. The column of an *amount* has what is left of the amount on each node. The column of a
+*topology* has, for each node, the row that holds the counts of its domain: the row of one of the domain's nodes (-1: no
+domain). Row 0 of the next column has the number of domains. The column of a *counter* has minus the number of pods of
+one class, in the row of each domain of one topology. Counters of affinity and of spreads have one more column, whose
+row 0 has the value over all domains (`columns.add_count`).
 
 A column is allotted when a demand first needs it, and stays. A demand has an entry for each counter of its classes,
 also those allotted for other demands, and for each of its own rules and amounts.
@@ -25,7 +25,7 @@ Entry = tuple[int, int, int, int, int, int]
 
 
 class Counters:
-    """The extra columns of one cluster. `on_new` gets newly allotted columns, once demands have their entries."""
+    """The extra columns of one cluster. `on_new` is called with new columns, once the demands have entries for them."""
 
     def __init__(self) -> None:
         self.width = 0

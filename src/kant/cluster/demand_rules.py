@@ -19,13 +19,13 @@ class DemandRules:
 
     def __init__(self) -> None:
         self.counters = Counters()
-        self.width = 0  # columns that a row has for its entries
-        self.written = 0  # its value when the table was made
+        self.width = 0  # columns for entries in each row of the demand table
+        self.written = 0  # the `width` with which the present table was made
         self._rows: dict[PodRules, list[int]] = {}
         self._of_class: dict[str, dict[PodRules, None]] = {}
 
     def add(self, shapes: Shapes, row: int, rules: PodRules) -> None:
-        """Add the rules of a demand. Other demands may count in counters that these rules are the first to need."""
+        """Add the rules of a demand. If they need new counters, demands in those classes get entries for them too."""
         known = rules in self._rows
         self._rows.setdefault(rules, []).append(row)
         for name in () if known else rules.classes:

@@ -40,7 +40,7 @@ def is_of(piece: list[int], demand: Demand) -> bool:
 
 
 def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
-    """Return the pieces of an elastic gang above its floor: the ones that it got last, so that the first ranks stay."""
+    """Return the pieces of an elastic gang above its floor: the pods that it got last, so that the first ranks stay."""
     spare = [-group.count for group in shape.groups]
     for piece in allocation.tolist():
         spare[piece[GROUP]] += piece[PODS]
@@ -76,7 +76,7 @@ def _highest(mask: int, count: int) -> int:
 
 
 def without(allocation: Allocation, pieces: Allocation) -> Allocation:
-    """Return the rest of an allocation without `pieces`. Raises StateError if it does not hold them."""
+    """Return `allocation` without `pieces`. Raises StateError if the allocation does not hold them."""
     rows: list[list[int]] = allocation.tolist()
     for piece in pieces.tolist():
         for row in rows:
@@ -141,28 +141,28 @@ class Progress:
         return self.served // (self.shape.most_milli or self.ceiling)
 
     def done(self, said: int, elapsed: int) -> int:
-        """Return the pod-microseconds of work done once it has run for `elapsed` since J_SINCE.
+        """Return the pod-microseconds of work done once the gang has run for `elapsed` µs since J_SINCE.
 
-        `said` is its estimated run time with all its pods (-1: unknown). Work that must be repeated does not count.
+        `said` is its estimated run time with all its pods, µs (-1: unknown). Work that must be repeated does not count.
         """
         if said >= 0 and self.left > 0:
             return said * self.ceiling - max(self.left - elapsed * self.pods, 0)
         return (self.served + elapsed * self._weight) * self.ceiling // (self.shape.most_milli or self.ceiling)
 
     def settle(self, jobs: Table, row: int, now: int) -> None:
-        """Add the progress since J_SINCE, at the size that it had."""
+        """Add the progress since J_SINCE. Call it before the size of the gang changes."""
         elapsed = now - int(jobs[row, J_SINCE])
         self.served += elapsed * self._weight
         if self.left >= 0:
             self.left = max(self.left - elapsed * self.pods, 0)
 
     def costs(self, cost: int) -> None:
-        """Add the work that all of its pods together do in `cost` microseconds to its remaining work."""
+        """Add `cost` to the remaining work: the work that all pods of the gang do together in `cost` microseconds."""
         if self.left >= 0:
             self.left += cost * self.ceiling
 
     def turn_to(self, jobs: Table, row: int, pods: int, milli: int) -> None:
-        """Set its size, and convert its times in the job table to this size."""
+        """Set the gang's size, and convert its times in the job table to this size."""
         self.pods, self.milli = pods, milli
         jobs[row, J_PODS], jobs[row, J_MILLI] = pods, milli
         jobs[row, J_ATTAINED] = min(self.served // self._weight, FOREVER)
@@ -170,9 +170,9 @@ class Progress:
             jobs[row, J_REMAINING] = min(-(-self.left // pods), FOREVER)
 
     def rest(self, jobs: Table, row: int) -> None:
-        """Set it to the size of its floor while it waits."""
+        """Set the gang's size to its floor, as for a gang that waits."""
         self.turn_to(jobs, row, self.shape.pods, self.shape.gpu_milli)
 
     def leave(self, jobs: Table, row: int) -> None:
-        """Set its final columns: what it asked for, and its run time converted to all its pods."""
+        """Set the columns of a gang that leaves: its largest size, and its run time converted to that size."""
         self.turn_to(jobs, row, self.ceiling, self.shape.most_milli)

@@ -1,7 +1,7 @@
-"""The events by which nodes join, leave, or are described again: a function for each, which applies it to the state.
+"""The events by which nodes join, leave, or get a new description: a function applies each to the state.
 
-Caches by node follow the log of changed nodes. They are rebuilt only if the table becomes longer or wider
-(`StateData.layout`); caches by domain also if a row moves in the fabric (`StateData.moves`).
+Caches with an entry for each node follow the log of changed nodes. They are rebuilt only if the table becomes longer or
+wider (`StateData.layout`). Caches by domain are also rebuilt if a row moves in the fabric (`StateData.moves`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
     if not stays_on(state, node):
         raise StateError(f"what is held on node {node.name!r} would not fit on it as it is described now")
     for follower in state.followers:
-        follower.node_changed(row, event.time)  # for the groups of its old pool
+        follower.node_changed(row, event.time)  # so that followers update the groups of the old pool
     used = _used(state, row)
     larger = _make_room(state, 0, (node,))
     _put(state, [row], [node], larger)
@@ -171,7 +171,7 @@ def _add_pools(state: StateData, nodes: Iterable[Node]) -> list[int]:
 
 
 def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
-    """Write a node into the empty row of `last`. Returns the live jobs whose shape may change with their node sets."""
+    """Write `node` into the row that `last` had. Returns the live jobs whose shape may change with their node sets."""
     pool = state.shapes.pool_of[node.pool]
     write_node(state.empty[row], node, pool, c.devices_of(state.table))
     state.empty[row, c.REVISION] += 1
@@ -186,7 +186,7 @@ def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
 
 
 def _changed(state: StateData, rows: Iterable[int], now: int, asking: Sequence[int], more: bool = True) -> None:
-    """Announce that these nodes have changed, perhaps for `more` capacity, and these live jobs may change shape."""
+    """Announce that these nodes have changed (`more`: may have more capacity). The jobs `asking` may change shape."""
     state.fleet_version += 1
     for row in rows:
         c.note_change(state.log, row)
@@ -238,7 +238,7 @@ def _write_used(state: StateData, row: int, status: int, lost: int, used: Table)
 
 
 def _void_promises(state: StateData, rows: Sequence[int]) -> bool:
-    """Drop the reservations that these nodes could not keep even if empty. Returns whether there were any."""
+    """Drop the reservations that would not fit on these nodes even if they were empty. Returns whether it has."""
     nodes, before = set(rows), len(state.reserved)
     for job, promise in list(state.reserved.items()):
         there = [piece for piece in promise.allocation if int(piece[NODE]) in nodes]

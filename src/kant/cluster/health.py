@@ -19,9 +19,9 @@ class ClusterHealth:
     """The unhealthy nodes of one cluster, by index, and the jobs that they affected, by row.
 
     `lost` has the missing devices of a node, as bits; `drains` the time by which a draining node must be empty, if
-    given. `bad` are the nodes on which a live job has failed, the latest last. `broken` has what a waiting job held
+    given. `bad` has the nodes on which each live job has failed, the latest last. `broken` has what a waiting job held
     when one of its nodes failed, until the job starts again. `faults` counts failures of nodes and losses of devices,
-    `evictions` the jobs that these stopped.
+    `evictions` the stops of jobs by these faults.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class ClusterHealth:
             self.drains[node] = until
 
     def devices_changed(self, node: int, lost: int) -> None:
-        """Set the devices that a node lacks."""
+        """Set the devices that a node has lost (`lost`, as bits)."""
         if lost & ~self.lost.pop(node, 0):
             self.faults += 1
         if lost:
@@ -84,7 +84,7 @@ class ClusterHealth:
         self.broken.pop(row, None)
 
     def check(self, table: Table, nodes: Sequence[Node], live: Set[int], pending: Set[int]) -> None:
-        """Raise StateError unless this matches the node table, and all its jobs exist."""
+        """Raise StateError unless these records match the node table, and the jobs in them exist."""
         slots = table[:, c.DEVICES : c.DEVICES + c.devices_of(table)] < 0
         missing = {
             node: sum(1 << device for device in range(spec.gpus) if slots[node, device])

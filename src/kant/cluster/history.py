@@ -4,12 +4,12 @@ The *kind* of a job is its queue, user, name and size class. A kind is predicted
 narrowest group that has enough of them: jobs of one owner and name, of one owner, of one queue, or all jobs, each of
 one size class.
 
-A stated probability is kept in two steps. Of n run times the ceil(q (n + 1))-th shortest covers the next one with
-probability q if these n + 1 are exchangeable (split conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
-Learning in a Random World, 2005; Lei et al., JASA 2018). Run times are not: in a burst the short jobs finish first, so
-finished jobs look shorter than submitted ones. So each prediction is judged when its job finishes: the quantile for
-later predictions rises a little after a miss and falls after a hit. That moves the share of hits towards q for any
-sequence, as far as the window has run times long enough (Gibbs and Candès, Adaptive Conformal Inference, NeurIPS 2021).
+Two steps make predictions hold with a probability q. Of n run times the ceil(q (n + 1))-th shortest covers the next one
+with probability q if these n + 1 are exchangeable (split conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
+Learning in a Random World, 2005; Lei et al., JASA 2018). Run times are not exchangeable: the short jobs of a burst
+finish first, so finished jobs look shorter than submitted ones. So each prediction is judged when its job finishes: the
+level (quantile) of later predictions rises a little after a miss and falls after a hit. The share of hits then tends to
+q for any sequence, if the window has long enough run times (Gibbs and Candès, Adaptive Conformal Inference, 2021).
 
 Times are microseconds, probabilities permille, levels millionths. There are no floats, so the result is the same on
 every machine. `benchmarks/studies/run_times.py` measures the coverage on real traces; the constants below were chosen
@@ -23,13 +23,13 @@ from bisect import bisect_left, bisect_right, insort
 from kant.model.units import FOREVER, GPU
 
 WINDOW = 128
-"""The latest run times that a group keeps."""
+"""The number of latest run times that a group keeps."""
 
 MIN_SAMPLES = 10
 """The fewest run times for which a group makes predictions."""
 
 FEW_LONGER = 3
-"""The fewest longer run times from which `drawn` draws."""
+"""The fewest run times longer than the elapsed time from which `drawn` draws."""
 
 STEP = 1
 """How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""
@@ -89,8 +89,8 @@ class RunTimes:
         """Return the number of the kind of a job that asks for `milli` thousandths of GPUs, for all calls below.
 
         `queue`, `user`, `name` and `part` are codes chosen by the caller; a negative user or name, or an empty one, is
-        unknown and forms no group. Jobs of one part have groups of their own. It is assigned at the first call, and
-        stays.
+        unknown and forms no group. Each `part` has groups of its own. The number is assigned at the first call with
+        these arguments, and stays.
         """
         size = size_class_of(milli)
         key = (queue, user, name, size, part)
@@ -134,17 +134,17 @@ class RunTimes:
     def quantile(self, kind: int, permille: int) -> int:
         """Return the run time (µs) that a new job of `kind` does not exceed with probability `permille` (1 to 999).
 
-        -1 if no group has enough run times for it: at least MIN_SAMPLES, and q / (1 - q) of them. If a narrow group has
-        too few for a probability, a wider group is used, so the result may be below that for a smaller one.
+        -1 if no group has enough run times: MIN_SAMPLES and q / (1 - q), with q = permille / 1000. If a narrow group
+        has too few, a wider one is used, so the result may be below the one for a smaller `permille`.
         """
         return self._total(kind, -1, permille)
 
     def remaining(self, kind: int, elapsed: int, permille: int) -> int:
         """Return the time (microseconds) within which a job after a run of `elapsed` ends with probability `permille`.
 
-        It is the quantile among the run times longer than `elapsed`. If they are too few, it grows with `elapsed`:
-        elapsed x q / (1 - q), so that at 500 permille it is expected to run for as long again as it has run (Gott,
-        Nature 363, 1993; the residual life of a Pareto law of index 1). -1 if nothing is known and it has not run.
+        It is the quantile among the run times longer than `elapsed`. If they are too few, the result is
+        elapsed x q / (1 - q): at 500 permille a job is expected to run for as long again as it has run (Gott, Nature
+        363, 1993; the residual life of a Pareto law of index 1). -1 if nothing is known and the job has not run.
         """
         total = self._total(kind, elapsed, permille)
         if total >= 0:
@@ -152,10 +152,10 @@ class RunTimes:
         return min(elapsed * permille // (1000 - permille), FOREVER) if elapsed > 0 else -1
 
     def drawn(self, kind: int, elapsed: int, permille: int) -> int:
-        """Return a possible run time (microseconds) of a job of `kind` that has run for `elapsed`, by its rank.
+        """Return a possible run time (µs) of a job of `kind` that has run for `elapsed`; `permille` is its rank.
 
-        It is taken from the run times longer than `elapsed` (-1: all) of the narrowest group with MIN_SAMPLES in total
-        and FEW_LONGER of these; -1 if none has. Permille 0 to 999 covers all of these in order.
+        It is one of the run times longer than `elapsed` (-1: all) in the narrowest group that has MIN_SAMPLES run times
+        and FEW_LONGER longer ones; -1 if no group has. Rank 0 gives the shortest of these, 999 the longest.
         """
         for window in self._of[kind][1]:
             ordered = window.ordered

@@ -1,4 +1,4 @@
-"""What jobs hold on which nodes, and the cost of evicting them: the arguments of the kernels that search victims."""
+"""What jobs hold on which nodes, and the cost of evicting them: the arguments of the compiled search for victims."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ class Weights(NamedTuple):
 
 
 class PoolColumns(NamedTuple):
-    """Candidates in no order. Candidate `i` holds the pieces from `begin[i]` to `begin[i + 1]`.
+    """Candidates for eviction, unsorted. Candidate `i` holds the pieces from `begin[i]` to `begin[i + 1]`.
 
-    `ranks` has a row for each of them; a smaller one leaves first. Candidates that `passed` the newcomer are exempt
-    from its cap.
+    `ranks` has a row for each candidate; smaller rows leave first. Candidates that `passed` (started while the newcomer
+    of higher priority waited) are exempt from its cap.
     """
 
     rows: Table
@@ -114,8 +114,8 @@ class PoolColumns(NamedTuple):
 class Candidates(NamedTuple):
     """Jobs that may leave, in order of `rank` (dense), cost, milli-GPUs and row, with what they hold and their weights.
 
-    Candidate `i` has the entries `entries_of[first_of[i]]` up to `entries_of[first_of[i + 1]]` of the holders, and
-    entry `e` is on the node of place `place_of[e]`. `capped` are the milli-GPUs that count towards the cap. `by_row`
+    Candidate `i` has the entries `entries_of[first_of[i]]` up to `entries_of[first_of[i + 1]]` of `holders`, and entry
+    `e` is on the node `holders.nodes[place_of[e]]`. `capped` has the milli-GPUs that count towards the cap. `by_row`
     has the candidates in the order of their rows.
 
     There are four weights: by cost first or by `capped` first, each either whole or divided among the nodes of a
@@ -146,9 +146,9 @@ def in_columns(
     pieces: Table, begin: Table, rank: Table, cost: Table, milli: Table, capped: Table, row: Table, nodes: Table,
     few: bool,
 ) -> Candidates:  # fmt: skip
-    """Return candidates from their columns, in order. Candidate `i` holds the pieces from `begin[i]` to `begin[i + 1]`.
+    """Return candidates from columns that are in order. Candidate `i` holds the pieces `begin[i]` to `begin[i + 1]`.
 
-    Only pieces on these `nodes` count. With `few` the weight by cost is the only one, and no entries are put in order.
+    Only pieces on these `nodes` count. With `few`, cost is the only weight, and `dense` and `heavy` stay empty.
     """
     count, kinds, weights = rank.shape[0], 1 if few else 2, 1 if few else 4
     first, who, start, end, grouped, widest = group_by_node(pieces, begin, np.arange(count), nodes)
@@ -215,7 +215,7 @@ def in_columns(
 
 @compiled
 def sort_by(keys: Table) -> Table:
-    """Return the places that sort columns of numbers by their last row, then by the one before, and so on."""
+    """Return the indices that sort the columns of `keys` by the last row, then by the row before (as `np.lexsort`)."""
     order = np.arange(keys.shape[1])
     for k in range(keys.shape[0]):
         order = order[np.argsort(keys[k][order], kind="mergesort")]
@@ -224,7 +224,7 @@ def sort_by(keys: Table) -> Table:
 
 @inlined
 def divided(upper: Ints, lower: Ints, by: Ints) -> tuple[Ints, Ints, Ints]:
-    """Divide numbers in two parts by others below 2**31: the quotients in two parts, and the remainders."""
+    """Divide `upper` << LIMB plus `lower` by numbers below 2**31. Returns quotients in two parts, and remainders."""
     half, mask = LIMB // 2, (1 << (LIMB // 2)) - 1
     middle = ((upper % by) << half) + (lower >> half)
     last: Ints = ((middle % by) << half) + (lower & mask)

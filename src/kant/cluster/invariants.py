@@ -22,7 +22,7 @@ from kant.model.status import JobStatus, NodeStatus
 
 
 def check(state: StateData) -> None:
-    """Raise StateError with the first invariant that does not hold. Takes time linear in nodes and all jobs ever."""
+    """Raise StateError with the first invariant that does not hold. Takes time linear in the nodes and in all jobs."""
     fresh = state.empty.copy()
     fresh[:, c.STATUS] = state.table[:, c.STATUS]
     scratch, ignored = c.make_log(len(state.table)), np.zeros_like(state.pools)
@@ -144,7 +144,7 @@ def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> 
 def _islands_kept(state: StateData, shape: Shape, allocation: Allocation) -> bool:
     """Return whether each pod that needs its GPUs in one NVLink island has them in one.
 
-    Pods of whole GPUs have the devices of a piece in the order of their indices. A piece with shares is one pod.
+    The devices of a piece belong to its pods in the order of their indices. A piece with shares of GPUs is one pod.
     """
     for piece in allocation.tolist():
         if not shape.groups[piece[pl.GROUP]].demand.island:

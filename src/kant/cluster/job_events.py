@@ -282,9 +282,9 @@ def leave_devices(
     state: StateData, job: str, now: int, status: int, cost: int = 0,
     counted: int = -1, returns: int = to.STAYS, ran: bool = True,
 ) -> int:  # fmt: skip
-    """Free everything that a running job holds. It then waits with `cost` more work, or leaves; return its row.
+    """Free everything that a running job holds. It then waits with `cost` µs more work, or leaves; return its row.
 
-    `counted` and `returns` are as for `transitions.stopped`. It has `ran` unless its start was refused.
+    `counted` and `returns` are as for `transitions.stopped`. `ran` is False if the start of the job was refused.
     """
     if not 0 <= cost < FOREVER:
         raise StateError(f"stopping job {job!r} costs {cost}: not a time")

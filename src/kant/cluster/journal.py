@@ -36,7 +36,7 @@ class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
 
 
 AT_ONCE = 128
-"""The plans that are written together."""
+"""The number of plans that are encoded together."""
 
 TYPICAL_WIDTH = 5
 """Columns of the typical pods (`kant.placement.cost.fragmentation`)."""
@@ -150,8 +150,8 @@ class Journal:
     def plan(self, plan: Plan, always: bool = False) -> None:
         """Record the decisions of one cycle.
 
-        Without decisions, and unless `always`, it is a `Cycled` line, which the digest leaves out. There is no line if
-        the cycle had nothing new to look at, or is the last. A cycle that an earlier plan asked for counts as new.
+        A plan without decisions becomes a `Cycled` line, which the digest leaves out, unless `always`. There is no line
+        if no event came since the last cycle and no plan asked for this one, or if this cycle is the last.
         """
         due = 0 <= self._review_at <= plan.time
         if not (plan.mending or plan.proposed):
@@ -164,7 +164,7 @@ class Journal:
             self.decisions += len(plan.decisions)
             if self.sink is not None:
                 self.sink(line)
-        elif plan.mending or plan.proposed:  # not from a cycle
+        elif plan.mending or plan.proposed:  # the plan is not from a cycle
             return
         elif (self._news or due) and self.sink is not None:
             if self._cycled >= 0:
@@ -185,7 +185,7 @@ def _fits(record: Line) -> bool:
 
 
 def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
-    """Yield the lines of a journal. Raises InputError naming the line; a last line without its line end is left out."""
+    """Yield the lines of a journal, without an incomplete last line. Raises InputError, which names the bad line."""
     ended = False
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):

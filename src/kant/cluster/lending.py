@@ -7,12 +7,12 @@ from kant.cluster.water_filling import divided
 
 
 def lent(tree: QuotaTree, key: int) -> list[int]:
-    """Return how much of each node's quota (its own nominal amount and that below it) queues outside of it use.
+    """Return, for each queue, how much of its quota (with the quotas of the queues below it) queues outside of it use.
 
     What children borrow beyond their quotas comes first from what their parent gets from above and from its own nominal
     amount, then from the unused quota of its other children. Each of these children gives the same, up to its unused
-    quota and lending limit (max-min fairness); the first ones give the rest. Kueue reports only that quota is borrowed,
-    not from which queue.
+    quota and lending limit (max-min fairness); the first ones give the remainder. Kueue reports only that quota is
+    borrowed, not from which queue.
     """
     width = len(tree.keys)
     found = [0] * len(tree.queues)

@@ -74,7 +74,7 @@ def change_node_set(state: StateData, name: str, added: Sequence[int], removed: 
 
 
 def ask_again(state: StateData, rows: Sequence[int], now: int) -> None:
-    """Give live jobs the shapes that they would get if submitted now. They may then never fit, or fit again."""
+    """Give live jobs the shapes that they would get if submitted now. Some may then never fit, others fit again."""
     before = [state.jobs.item(row, c.J_SHAPE) for row in rows]
     for row in rows:
         _ask_again(state, row, now)
@@ -104,7 +104,7 @@ def node_of(state: StateData, name: str) -> int:
 
 
 def node_offers(state: StateData, node: int, now: int, more: bool) -> None:
-    """Announce that the capacity of a node has changed, perhaps to `more` than before."""
+    """Announce that the capacity of a node has changed; `more`: it may have grown."""
     state.node_version += 1
     for follower in state.followers:
         follower.node_changed(node, now)
@@ -146,7 +146,7 @@ def _running(state: StateData) -> dict[int, tuple[Shape, Allocation]]:
 
 def queues_used(state: StateData, event: ev.QueuesUsed) -> None:
     hours = state.quota_usage.hours
-    if hours is None:  # the order does not need it
+    if hours is None:  # the queue order does not depend on past use
         return
     new = [name for name in event.queues if name not in state.queues]
     codes = state.queues | {name: len(state.queues) + i for i, name in enumerate(new)}
@@ -163,7 +163,7 @@ def budgets_used(state: StateData, event: ev.BudgetsUsed) -> None:
     used = [spent for users in event.used.values() for spent in users.values()]
     if min(used, default=0) < 0 or not all(a < b for a, b in zip((event.time, *event.ends), event.ends, strict=False)):
         raise StateError("what was used of budgets is not below 0, and months end one after the other, from now on")
-    if quotas.budgets is None:  # no queue has one
+    if quotas.budgets is None:  # no queue has a budget
         return
     for name in event.used:
         if name not in state.queues:

@@ -1,7 +1,7 @@
 """NodeRows: which node has which row of the node table, now and before.
 
-A node that has left keeps its row for its return, or for a new node like it. Which row a node gets follows from the
-events alone, so a journal need not record it.
+The row of a node that has left is kept for its return, or for a new equal node. The row that a node gets follows from
+the events alone, so a journal need not record it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_NODE = Node("", 0)
 
 
 def spare_rows(rows: int) -> int:
-    """Return how many rows a table of this many grows by: large steps, but not too large."""
+    """Return by how many rows a table of `rows` rows grows: a quarter but at least 64, and at most to double."""
     return min(rows, max(64, rows // 4))
 
 
@@ -37,7 +37,7 @@ def place_of(node: Node) -> Place:
 class NodeRows:
     """The rows of one node table.
 
-    `nodes` has the node of each row, and `names` its name; for a node that has left, they have its last description.
+    `nodes` has the node of each row, and `names` their names; a row whose node has left keeps its last description.
     `index` has the rows of the present nodes, by name, and `places` the place of each row in the fabric. A free row
     keeps its place, so a node that joins there does not change the fabric.
     """
@@ -71,7 +71,7 @@ class NodeRows:
         return rows
 
     def grow(self, rows: int, place: Place) -> None:
-        """Grow to this many rows. The new ones are spare, and at this place."""
+        """Grow to `rows` rows. The new rows are spare, and at this place in the fabric."""
         new = range(len(self.nodes), rows)
         self.nodes += [NO_NODE] * len(new)
         self.names += [NO_NODE.name] * len(new)

@@ -1,6 +1,6 @@
 """Node sets: named sets of nodes, such as all nodes that the selector of some pods admits.
 
-A demand row ends with the bits of its set, `NODES_IN_WORD` per column, so the kernels need no other table.
+A demand row ends with the bits of its set, `NODES_IN_WORD` per column, so compiled functions need no other table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
         mask: NDArray[np.bool_] = (pools >> pool_of) & 1 == 1
         return mask
     mask = _members(demand[demand[D_LIMITED] :], len(pool_of))
-    rows = mask.nonzero()[0]  # few, and a column of a large table takes long to read
+    rows = mask.nonzero()[0]  # few rows: to read `pool_of` for all nodes takes longer
     mask[rows] = (pools >> pool_of[rows]) & 1 == 1
     return mask
 
@@ -45,7 +45,7 @@ class NodeSets:
     def __init__(self, pool_of: list[int]) -> None:
         self.pool_of = pool_of
         self.words = -(-len(pool_of) // NODES_IN_WORD)
-        self.version = 0  # counts changes
+        self.version = 0  # counts changes of any set
         self._bits: dict[str, Table] = {}
         self._in_pool: dict[str, dict[int, int]] = {}  # how many nodes of a set each pool has
 
@@ -71,7 +71,7 @@ class NodeSets:
         return found
 
     def grow(self, nodes: int) -> None:
-        """Grow to this many rows for nodes."""
+        """Make room for `nodes` nodes."""
         self.pool_of += [0] * (nodes - len(self.pool_of))
         more = -(-nodes // NODES_IN_WORD) - self.words
         self.words += more

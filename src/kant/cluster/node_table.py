@@ -1,4 +1,4 @@
-"""Builds the node table and the totals of the pools from scratch, and single rows of it."""
+"""Builds the node table and the totals of the pools from scratch, and writes single rows of the node table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kant.model.node import MAX_GPUS, Node, PoolKey
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER
 
-IN_SERVICE = NodeStatus.IN_SERVICE.value  # a lookup takes as long as writing a row
+IN_SERVICE = NodeStatus.IN_SERVICE.value  # a constant, as a lookup takes as long as writing a row
 
 PLACE = slice(c.HBD, c.SUPERSPINE + 1)
 """The columns with the place of a node in the fabric."""
@@ -35,8 +35,8 @@ def check_node(node: Node) -> None:
 
 
 def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[PoolKey, int]) -> Table:
-    """Return the node table of an empty cluster. Places beyond the number of `nodes` are for spare rows."""
-    kinds: dict[tuple[object, ...], list[int]] = {}  # large clusters have few
+    """Return the node table of an empty cluster. Entries of `places` beyond those of `nodes` are for spare rows."""
+    kinds: dict[tuple[object, ...], list[int]] = {}  # rows by kind of node; even large clusters have few kinds
     for row, node in enumerate(nodes):
         amounts = (node.gpus, node.cpu, node.memory, node.nvlink, node.numa, node.nic)
         kinds.setdefault((*amounts, node.model, node.queues, node.mig, node.flavor, node.amounts), []).append(row)
@@ -57,7 +57,7 @@ def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[Poo
 def write_node(row: Table, node: Node, pool: int, slots: int) -> None:
     """Write the row of a node in service with nothing taken.
 
-    Its place, its revision and its extra columns do not change.
+    The row's place in the fabric, revision and extra columns do not change.
     """
     row[: c.HBD] = (
         IN_SERVICE, pool, node.gpus, node.gpus, node.gpus * 1000, node.cpu, node.memory, node.cpu,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 ALL_USERS = -1
-"""In place of a user: the queue as a whole."""
+"""In place of a user: all users of the queue together."""
 
 Scope = tuple[int, int]
 """The scope of a budget: a node of the queue tree, and a user or `ALL_USERS`."""

@@ -30,12 +30,12 @@ class PreemptibleCounts:
             self.add(jobs.item(row, J_PRIORITY), 1)
 
     def stops(self, jobs: Table, row: int) -> None:
-        """Remove a job that stops."""
+        """Stop counting a job that stops, if it is preemptible."""
         if jobs.item(row, J_PREEMPTIBLE):
             count(self.table, jobs.item(row, J_PRIORITY), -1)
 
     def add(self, priority: int, number: int) -> None:
-        """Add so many jobs of this priority; below 0: remove them."""
+        """Add `number` preemptible jobs of this priority; a negative `number` removes jobs."""
         while not count(self.table, priority, number):
             self.table = longer(self.table)
 
@@ -51,7 +51,7 @@ class PreemptibleCounts:
 
 @compiled
 def count(counts: Table, priority: int, number: int) -> bool:
-    """Add `number` jobs of this priority (below 0: remove them); return False if the table has no room for it."""
+    """Add `number` jobs of this priority (below 0: remove jobs). Returns False if a new priority needs more room."""
     free = -1
     for i in range(counts.shape[0]):
         if counts[i, 1] == 0:
@@ -66,9 +66,9 @@ def count(counts: Table, priority: int, number: int) -> bool:
 
 @compiled
 def lowest(counts: Table) -> int:
-    """Return the lowest priority of which there is a job; FOREVER for none.
+    """Return the lowest priority among the counted jobs; FOREVER if there are none.
 
-    A job whose priority is not above it can evict no job by its priority.
+    Only a job of a higher priority than this can evict another job by its priority.
     """
     found = FOREVER
     for i in range(counts.shape[0]):

@@ -1,4 +1,4 @@
-"""The quotas of a tree of queues in columns: what each slot may use, and what it uses. Python and kernels call these.
+"""The quotas of a tree of queues as integer tables: what each slot may use, and what it uses.
 
 A slot is one key at one queue (`cluster/quota_limits.py`). `cluster/quota_tree.py` says what the columns mean.
 """
@@ -18,11 +18,11 @@ Q_QUOTA, Q_GUARANTEED, Q_LIMIT, Q_CEILING, Q_PART, Q_UP = range(6)
 LIMIT_WIDTH = 6
 
 # Usage of a slot.
-U_USAGE, U_OWN = range(2)  # including what queues below use beyond their guaranteed parts; of the queue's own jobs only
+U_USAGE, U_OWN = range(2)  # U_USAGE: own jobs plus the use of queues below beyond guaranteed parts; U_OWN: own jobs
 USED_WIDTH = 2
 
 NO_QUOTAS: Table = np.zeros((0, LIMIT_WIDTH), dtype=np.int64)
-"""The limits, and the usage, where there is no tree."""
+"""The limits, and also the usage, if there is no tree of quotas."""
 
 
 @compiled
@@ -95,7 +95,7 @@ def any_beyond_nominal(limits: Table, used: Table) -> bool:
 def would_borrow(limits: Table, used: Table, first: int, amounts: Table) -> bool:
     """Return whether a queue's own jobs would exceed its part with `amounts` more; True if `amounts` is empty.
 
-    `first` is the first slot of the queue; -1: it is not in the tree, and borrows.
+    `first` is the first slot of the queue; -1: the queue is not in the tree, so it borrows.
     """
     asks = False
     for key in range(amounts.shape[0] if first >= 0 else 0):
@@ -138,9 +138,9 @@ def could_ever(limits: Table, first: int, amounts: Table) -> bool:
 
 @compiled
 def all_borrow(limits: Table, used: Table, entitled: Table, first: int, own: int, wanted: Table) -> bool:
-    """Return whether a queue and all queues above it borrow some of what is wanted, up to the other's path.
+    """Return whether a queue, and each queue above it up to another queue's path, borrows some of what is wanted.
 
-    `first` and `own` are the first slots of both; `entitled` has an amount for each slot.
+    `first` is the first slot of the queue, `own` that of the other queue; `entitled` has an amount for each slot.
     """
     while first >= 0:
         above = own
@@ -159,7 +159,7 @@ def all_borrow(limits: Table, used: Table, entitled: Table, first: int, own: int
 
 @inlined
 def place_of_meeting(limits: Table, first: int, own: int) -> int:
-    """Return the place in a queue's path, which begins at slot `own`, where that of another meets it; -1: nowhere."""
+    """Return the index in the path from slot `own` upwards where the path from `first` joins it; -1 if it does not."""
     while first >= 0:
         above, place = own, 0
         while above >= 0 and above != first:
@@ -172,7 +172,7 @@ def place_of_meeting(limits: Table, first: int, own: int) -> int:
 
 @compiled
 def reach(limits: Table, used: Table, first: int, amounts: Table, parts: Table, entitled: Table) -> int:
-    """Return the highest place in a queue's path up to which all queues stay in quota with `amounts` more. -1: the
+    """Return the highest index in a queue's path up to which all queues stay in quota with `amounts` more. -1: the
     queue's own jobs would exceed their part (`parts`, by slot). `entitled` has the entitlement of each queue, by slot.
     """
     level, slot = -1, first
@@ -193,10 +193,10 @@ def reach(limits: Table, used: Table, first: int, amounts: Table, parts: Table, 
 
 @compiled
 def weigh(held: Table, first: Table, runs: NDArray[np.bool_], parts: Table, borrows: NDArray[np.bool_]) -> None:
-    """Write which running jobs borrow, by key. The jobs of one queue are counted in the order in which they started.
+    """Write into `borrows` which running jobs borrow, by key. Jobs of one queue count in the order of their starts.
 
-    `held` is what they hold, `first` the first slots of their queues (below 0: in no tree), and `parts` has, by slot,
-    the entitlement of a queue's own jobs. Jobs without `runs` are not counted, and their entries stay unchanged.
+    `held` is what the jobs hold, `first` the first slots of their queues (below 0: in no tree), and `parts` has, by
+    slot, the entitlement of a queue's own jobs. A job whose `runs` is False is not counted; its entries do not change.
     """
     counted = np.zeros_like(parts)
     for i in range(held.shape[0]):

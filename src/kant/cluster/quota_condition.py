@@ -1,4 +1,4 @@
-"""Whether the quotas admit a job once a set of others has left, in columns."""
+"""Whether the quotas admit a job once a set of other jobs has left, computed on tables of integers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kant.compiled import inlined
 class QuotaCondition(NamedTuple):
     """What a job asks for, and what each candidate would free.
 
-    `limits` and `used` are the columns of the tree (`quota_columns.py`). `first` is the first slot of the job's queue;
-    `home` is that of each candidate, -1 outside the tree. Once the candidates of its own queue have left, the job must
-    reach `level` of its path, within `part` and `entitled` (by slot); -1: it may borrow. With `limited`, no limit may
-    be exceeded once all have left.
+    `limits` and `used` are tables of the quota tree (`quota_columns.py`). `first` is the first slot of the job's queue;
+    `home` that of each candidate's queue, -1 outside the tree. With `level` 0 or more, the job must reach that index of
+    its path in quota (`quota_columns.reach` with `part` and `entitled`), once candidates of its own queue have left;
+    -1: it may borrow. With `limited`, the job may exceed no limit once the candidates have left.
     """
 
     limits: Table
@@ -41,7 +41,7 @@ NO_CONDITION = QuotaCondition(
 
 @inlined
 def admits(quota: QuotaCondition, which: np.ndarray) -> bool:
-    """Return whether the job is admitted once the candidates marked in `which` have left. More never make it false."""
+    """Return whether the job is admitted once the candidates marked 1 in `which` have left. More marks never harm."""
     if quota.first < 0:
         return True
     used = quota.used.copy()

@@ -1,6 +1,6 @@
 """The limits of a tree of quotas, regardless of usage: quotas, guaranteed parts, ceilings and fair shares.
 
-Every queue is a node, by its index in the tenancy. An amount is a vector, one integer for each of `keys`. For each key:
+Every queue is a node, by its index in the configuration. An amount is a vector, an integer for each key. For each key:
 
     quota       = nominal + the sum over the children of (quota - guaranteed)
     guaranteed  = max(0, quota - lending limit): what no other queue may use; all of the quota at a root
@@ -49,13 +49,13 @@ class QuotaLimits:
         self.is_leaf = tuple(not children for children in self.children)
         self.downward = sorted(range(len(queues)), key=lambda node: len(self.paths[node]))  # parents first
         states = [[queues[node].state for node in path] for path in self.paths]
-        self.starts = tuple(map(tenant.starts, states))  # waiting jobs of the queue may start
-        self.accepts = tuple(map(tenant.accepts, states))  # new jobs may be submitted
-        self.runs = tuple(map(tenant.runs, states))  # running jobs may run on
+        self.starts = tuple(map(tenant.starts, states))  # whether waiting jobs of the queue may start
+        self.accepts = tuple(map(tenant.accepts, states))  # whether new jobs may be submitted to the queue
+        self.runs = tuple(map(tenant.runs, states))  # whether running jobs of the queue may continue
         limits = {node: (queue.max_time, queue.name) for node, queue in enumerate(queues) if queue.max_time}
         above = [[limits[node] for node in path if node in limits] for path in self.paths if limits]
         self.max_times = tuple(min(own, default=(0, "")) for own in above)
-        """The longest run of each queue (0: no limit), and the queue that sets it; empty if none does."""
+        """The longest run in each queue (µs; 0: no limit) and the queue that sets it; empty if no queue sets one."""
         self.budgets = {node: queue.budget for node, queue in enumerate(queues) if queue.budget is not None}
         self.keys: tuple[Key, ...] = tuple(sorted({(q.model, q.resource) for queue in queues for q in queue.quotas}))
         parts: tuple[str, ...] = RESOURCES
@@ -123,12 +123,12 @@ class QuotaLimits:
         )
 
     def fair_shares(self, key: int, demand: Sequence[int]) -> list[int]:
-        """Return the entitlement of each node if node n's own jobs want `demand[n]`, including running ones.
+        """Return the entitlement of each node if node n's own jobs, running ones included, want `demand[n]` in total.
 
-        From the root down, each node divides its entitlement among its children. First each child gets what it wants up
-        to its quota; the rest is divided by weighted max-min fairness, up to what each wants and may borrow. An inner
-        queue's own jobs take part like a child with its nominal amount and weight 1. The result is exact: the
-        entitlements of a forest can all be charged at once. User limits are ignored.
+        From the root down, each node divides its entitlement among its children. First each child gets what it wants,
+        up to its quota. What is left is divided by weighted max-min fairness, up to what each child wants and may
+        borrow. A node's own jobs take part like a child with the node's nominal amount and weight 1. All entitlements
+        can be charged at the same time without exceeding a limit. User limits are ignored.
 
         Source: Bertsekas and Gallager, Data Networks, section 6.5.2; the over-quota weight of KAI-Scheduler.
         """

@@ -7,8 +7,8 @@ For each key (`cluster/quota_limits.py` has the limits):
 So a queue is charged for what it uses, and its parent only for what exceeds the guaranteed part. Growing usage may not
 exceed the limit of any charged node.
 
-Source: Kueue, pkg/cache/scheduler/resource_node.go. It differs if quotas were lowered below their usage: Kueue
-subtracts the overuse of a cohort also from the guaranteed part of its queues; here they keep that part.
+Source: Kueue, pkg/cache/scheduler/resource_node.go. Kant differs if quotas were lowered below their usage: Kueue
+subtracts the overuse of a cohort also from the guaranteed part of its queues; Kant lets the queues keep that part.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kant.model.errors import StateError
 from kant.model.tenant import QueueConfig
 
 Held = tuple[int, int, Amounts]
-"""The queue and the user of a job, and what it holds."""
+"""The queue and the user of a job, and what the job holds."""
 
 
 class Shortage(NamedTuple):
@@ -55,8 +55,8 @@ class Shortage(NamedTuple):
 class QuotaTree(QuotaLimits):
     """The queues of one tenancy and the usage of their quotas. A user is any integer.
 
-    Charging never fails, since quotas may be lowered while jobs run: `shortage` decides. `charge`, `refund` and
-    `shortage` take time linear in the depth of the tree, not in its size.
+    `charge` accepts any amount, since quotas may be lowered while jobs run; `shortage` says whether an amount fits.
+    `charge`, `refund` and `shortage` take time linear in the depth of the tree, not in its size.
     """
 
     def __init__(self, queue_config: QueueConfig) -> None:
@@ -64,7 +64,7 @@ class QuotaTree(QuotaLimits):
         columns = [self._quota, self._guaranteed, self._limit, self._ceiling, self.nominal_parts, self._up]
         self.limits: Table = np.array(columns, dtype=np.int64).T.copy()
         self.used: Table = np.zeros((len(self.limits), USED_WIDTH), dtype=np.int64)
-        self._held: dict[int, dict[int, int]] = {}  # by user, including queues below, in slots with a user limit
+        self._held: dict[int, dict[int, int]] = {}  # by slot with a user limit: what each user holds at or below it
 
     # --- what is used ------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class QuotaTree(QuotaLimits):
         return self.used.item(queue * len(self.keys) + key, U_USAGE)
 
     def own(self, queue: int, key: int) -> int:
-        """What the jobs of the queue itself hold."""
+        """Return what the queue's own jobs hold."""
         return self.used.item(queue * len(self.keys) + key, U_OWN)
 
     def borrowed(self, queue: int, key: int) -> int:
@@ -156,7 +156,7 @@ class QuotaTree(QuotaLimits):
 
     @cached_property
     def nominal_quotas(self) -> list[int]:
-        """By slot, `nominal`."""
+        """The quota (`nominal`) of each slot."""
         return [self.nominal(node, key) for node in range(len(self.queues)) for key in range(len(self.keys))]
 
     @cached_property
@@ -190,7 +190,7 @@ class QuotaTree(QuotaLimits):
     # --- copies and checks -------------------------------------------------------------------------------------
 
     def copy(self) -> QuotaTree:
-        """Return a tree with the same usage for what-if changes. The unchanging parts are shared."""
+        """Return a tree with the same usage, for what-if changes. Both share everything but the usage."""
         other = object.__new__(QuotaTree)
         other.__dict__.update(self.__dict__)
         other.used = self.used.copy()
@@ -230,7 +230,7 @@ class QuotaTree(QuotaLimits):
     # --- finding the limit that binds --------------------------------------------------------------------------
 
     def short(self, asked: int, available: int, slot: int) -> Shortage:
-        """Return the shortage of a job that asks for `asked` where `slot` binds."""
+        """Return the shortage of a job that asks for `asked` if the limit of `slot` binds."""
         node, key = divmod(slot, len(self.keys))
         alone = self.parents[node] < 0 or self.queues[node].isolated
         return Shortage(node, self.keys[key], asked, available, "quota" if alone else "borrowing")

@@ -29,7 +29,7 @@ Running = dict[int, tuple[Shape, Allocation]]
 
 
 class QuotaUsage:
-    """The quota accounting of one cluster. Queues and users are numbered as jobs name them (`queues` of the state).
+    """The quota accounting of one cluster. Queues and users have the numbers of `StateData.queues` and `users`.
 
     `tree` is None if no queue has been declared; then nothing is limited. `quota_version` counts the changes that may
     let a job start that lacked quota: refunds of quota, and changes of the queues. `declared` are the queues as last
@@ -40,7 +40,7 @@ class QuotaUsage:
         self.shapes = shapes
         self.pool_of_node = pool_of_node
         self.declared = self.queue_config = QueueConfig()
-        self.shared: dict[str, Queue] = {}  # queues whose users have queues of their own
+        self.shared: dict[str, Queue] = {}  # queues that have a queue below them for each user
         self._of_users: dict[str, str] = {}  # user queues, and their parents
         self.tree: QuotaTree | None = None
         self.node_of: list[int] = []  # by queue: its node in the tree, -1 if it is not in the tree
@@ -51,7 +51,7 @@ class QuotaUsage:
         self.quota_version = 0
         self.limits_users = False
         self._names: list[str] = []
-        self._amounts: dict[int, Amounts] = {}  # of shapes that stay on one GPU model
+        self._amounts: dict[int, Amounts] = {}  # by shape index, for shapes charged on one GPU model
 
     def queue_added(self, name: str) -> None:
         """Add a queue that no job has named before."""
@@ -86,8 +86,8 @@ class QuotaUsage:
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
         """Return what a gang is charged against quotas, on its one GPU model or on the models of `allocation`.
 
-        Without either, it counts as on a model that no quota names. For an elastic gang `allocation` also has its size.
-        A gang in a node set may run on another model than the set has now, so its nodes determine the model.
+        With neither, it counts as on a model that no quota names. For an elastic gang `allocation` also gives the size.
+        A gang in a node set may run on a model that has since left the set, so the nodes of `allocation` decide.
         """
         if self.tree is None:
             return ()
@@ -177,7 +177,7 @@ class QuotaUsage:
         if self.budgets is not None:  # the use is kept when budgets are added or removed
             self.budgets.version += 1
         elif self.tree is not None and self.tree.budgets:
-            from kant.cluster.budgets import Budgets  # with the first budget
+            from kant.cluster.budgets import Budgets  # loaded with the first budget
 
             self.budgets = Budgets(now)
             for queue, user, held, _ in self.charged.values():
@@ -230,10 +230,10 @@ def charged_by(shape: Shape, allocation: Allocation) -> Held:
 
 
 def worth_of_parts(shape: Shape, piece: list[int]) -> int:
-    """Return the milli-GPUs of a piece without devices: its own number, if its pods are of one group of `shape`.
+    """Return the milli-GPUs of a piece without devices: pods times MILLI, if that column matches a group of `shape`.
 
-    In journals of Kant 0.3.0 pieces lack it. Then its pods are split into groups that add up to the piece; of several
-    splits, the one with the most pods of the first groups.
+    Pieces in journals of Kant 0.3.0 lack that number. Then the pods are split among groups so that their requests add
+    up to the piece; of several splits, the one with the most pods of the first groups.
     """
     kinds = [group.demand for group in shape.groups if not group.demand.gpus]
     pods, cpu, memory = piece[PODS], piece[CPU], piece[MEMORY]
@@ -256,6 +256,6 @@ def worth_of_parts(shape: Shape, piece: list[int]) -> int:
 
 
 def _tree_of(queue_config: QueueConfig) -> QuotaTree:
-    from kant.cluster.quota_tree import QuotaTree  # with the first queue
+    from kant.cluster.quota_tree import QuotaTree  # loaded with the first queue
 
     return QuotaTree(queue_config)

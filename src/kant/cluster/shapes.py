@@ -64,17 +64,17 @@ class Shape:
     model: str | None
     """The single GPU model of its pools; None if there are several, or none."""
     level: int = -1
-    """The fabric level (index in LEVELS) of which one domain should hold all pods. -1: anywhere, or a single pod."""
+    """The fabric level (index in LEVELS) at which one domain should hold all pods; -1: none, or a single pod."""
     required: bool = False
     """Whether one domain of `level` must hold all pods."""
     cuts: tuple[Cuts, ...] = ()
     """The segments of each group. Empty if no group has any."""
 
     affinity: Affinity | None = None
-    """Its affinity group, and its requests about that group; None if it has none and its pods may share domains."""
+    """The affinity group of the gang and its requests about that group; None without a group and such requests."""
 
     reach: tuple[int, tuple[str, ...]] = (0, ())
-    """What determines the nodes that it may use: its pools as bits, and the node sets of its groups."""
+    """What determines the nodes that the gang may use: its pools as bits, and the node sets of its groups."""
 
     ceiling: tuple[int, ...] = ()
     """The most pods of each group of an elastic gang; empty if the gang is rigid."""
@@ -86,11 +86,11 @@ class Shape:
     """Whether, for some group, the number of pods that a node takes also depends on the pods of other nodes."""
 
     order_dependent: bool = field(init=False, compare=False)
-    """Whether it may fit later although no capacity is freed in its pools.
+    """Whether a job that does not fit may fit later although no capacity is freed in its pools.
 
     Groups are placed one after the other, so a change of another node may move the first group. A domain that must be
     free of an affinity group may become free by a change of nodes of another pool. The same holds for domains with
-    rules among pods. Affinity and spread rules wait for pods that arrive.
+    rules among pods. Affinity and spread rules may be met once other pods arrive.
     """
 
     def __post_init__(self) -> None:
@@ -106,23 +106,20 @@ class Shape:
 
     @property
     def has_affinity(self) -> bool:
-        """Whether its placement depends on where its affinity group, or its own pods, run."""
+        """Whether the placement of the gang depends on where its affinity group, or its own pods, run."""
         return self.affinity is not None and (self.affinity.apart >= 0 or self.affinity.near >= 0)
 
     @property
     def reservable(self) -> bool:
-        """Whether the calendar can reserve a place for it: it has no segments, required anti-affinity or rules over
-        several nodes, and counts booked GPUs as taken.
+        """Whether the calendar can reserve nodes for such a job. It cannot for segments, required anti-affinity, rules
+        over several nodes, or a job that runs on GPUs booked for it.
         """
         apart = self.affinity is not None and self.affinity.apart_required
         return not (self.cuts or apart or self.ask.reservation or self.wide)
 
 
 class Shapes:
-    """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*).
-
-    `facts` has a row for each shape (columns S_*), for queries about many jobs at once.
-    """
+    """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*)."""
 
     def __init__(self, nodes: tuple[Node, ...], workloads: tuple[Match, ...] = ()) -> None:
         self.workloads = workloads
@@ -203,9 +200,9 @@ class Shapes:
         self, job: Job, groups: tuple[PodGroup, ...], models: tuple[str, ...], flavors: tuple[str, ...], node_set: str
     ) -> int:
         """Return the pools that admit these groups of `job`, as bits: by GPU models, flavors, and nodes dedicated to
-        its queue or to none. With a node set, only pools that have a node of it.
+        its queue or to none. With a node set, only pools that have one of its nodes.
 
-        Pools in MIG mode admit only groups that ask for MIG slices, and only if they have them in that size.
+        Pools in MIG mode admit only groups that ask for a MIG profile which their GPUs offer in that size.
         """
         demands = [group.demand for group in groups]
         asked = frozenset([(one.mig, one.milli) if one.mig and one.gpus else ("", 0) for one in demands])
@@ -298,7 +295,7 @@ class Shapes:
         )
 
     def on_model(self, shape: Shape, model: str) -> Shape:
-        """Return `shape` on the pools of one GPU model. If its groups differ, groups without GPUs do not change."""
+        """Return `shape` limited to the pools of a GPU model. If groups differ, those without GPUs keep their pools."""
         admitted, ask = self.pools_admitting((model,)), shape.ask
         if ask.roles:
             kept = zip(ask.groups, ask.roles, strict=True)
@@ -342,7 +339,7 @@ class Shapes:
 
     def anywhere(self, shape: Shape, ruled: bool = True) -> Shape:
         """Return `shape` without requests for topology and affinity; unless `ruled`, also without rules among pods and
-        exact amounts; itself if it has none. No job has a new shape: its index is below 0.
+        exact amounts. Returns `shape` itself if it has none. A new shape belongs to no job, so its index is negative.
         """
         rules = shape.ask.rules if ruled else ()
         if shape.level < 0 and not shape.cuts and shape.affinity is None and rules == shape.ask.rules:
@@ -351,7 +348,7 @@ class Shapes:
         return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None, rules=rules))
 
     def alone(self, shape: Shape) -> Shape:
-        """Return `shape` without rules on pods of other nodes, since the pods that these wait for may still appear."""
+        """Return `shape` without rules on pods of other nodes, since pods that meet these rules may still appear."""
         if not shape.wide:
             return shape
         rules = tuple(lasting(own) for own in shape.ask.rules)
@@ -378,7 +375,7 @@ class Shapes:
         self._by_request.clear()
 
     def grow(self, nodes: int) -> None:
-        """Grow to this many rows for nodes."""
+        """Make room for `nodes` nodes."""
         self.node_sets.grow(nodes)
         if self._limited:
             self.widen()
@@ -427,7 +424,7 @@ class Shapes:
         return row
 
     def counted(self, shape: Shape, allocation: Allocation) -> Allocation:
-        """Return the allocation of a job of this shape with its COUNTED column set; itself if unchanged."""
+        """Return `allocation` of a job of this shape with the COUNTED column set; `allocation` itself if unchanged."""
         if allocation.shape[1] < WIDTH:  # from a driver, which may omit the column
             allocation = np.pad(allocation, ((0, 0), (0, WIDTH - allocation.shape[1])))
         if shape.ask.rules or allocation[:, COUNTED].any():
@@ -469,7 +466,7 @@ class Shapes:
         self.demands[row, begin:] = self.node_sets.bits(node_set)
 
     def _places(self, demand: Demand, pools: int) -> tuple[int, int]:
-        """Return the memory slices of the requested MIG instance, and where it may begin; its pools agree on both."""
+        """Return the memory slices of the requested MIG instance, and where it may begin (bits); (0, 0) without MIG."""
         for pool, (_, _, geometry, _) in enumerate(self.pool_keys):
             found = profile_on(geometry, demand.mig) if (pools >> pool) & 1 else None
             if found is not None:

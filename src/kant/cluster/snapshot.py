@@ -1,4 +1,4 @@
-"""Snapshot: the nodes as a cycle sees them, copied only if they changed. Trial: what-if changes on top of it."""
+"""Snapshot: the nodes as a cycle sees them, copied only if they changed. Trial: what-if changes to a snapshot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def copy_changed(source: Table, source_log: Table, seen: int, target: Table, tar
     """
     ring, target_ring = source_log.shape[0] - 1, target_log.shape[0] - 1
     end = target_log[0]
-    # Every node is logged at most once here, and must not overwrite an entry that has not been read.
+    # Each node gets at most one new entry in `target_log`, and may not overwrite an entry that has not been read.
     overrun = source_log[0] - seen > ring or end - tried + source.shape[0] > target_ring
     first = source.shape[0] if overrun else source_log[0] - seen
     for k in range(first + (0 if overrun else end - tried)):
@@ -94,12 +94,12 @@ class Snapshot:
 
     @property
     def typical_pods(self) -> Table:
-        """The typical pods. On the empty cluster only the given ones, since its results must not change."""
+        """The typical pods. For an empty cluster only those given by an event, since its results must not change."""
         state = self.state
         return NO_TYPICAL_PODS if self._empty and state.given_pods is None else state.typical_pods
 
     def refresh(self, now: int) -> None:
-        """Follow the state. The cost is linear in the nodes that changed, or were tried, since the last call.
+        """Copy the present state. Takes time linear in the nodes that the state or a trial changed since the last call.
 
         Raises StateError if the table has been rebuilt: a new snapshot and a new placer are then needed.
         """
@@ -142,7 +142,7 @@ class Trial:
         return done
 
     def redo(self, done: Iterable[Move]) -> None:
-        """Repeat moves that were undone back to this mark."""
+        """Repeat moves that `cut` has undone."""
         for taking, allocation, group in done:
             move(self.table, self.log, allocation, self.state.shapes.demands, taking)
             self._done.append((taking, allocation, group))
@@ -213,7 +213,7 @@ class Trial:
         return [known[key] for key in there]
 
     def keeps_apart(self, shape: Shape, allocation: Allocation) -> bool:
-        """Return whether `allocation` of this shape shares no domain with its affinity group, or need not."""
+        """Return False if `shape` must keep apart from its affinity group and `allocation` shares a domain with it."""
         affinity = shape.affinity
         if affinity is None or not affinity.apart_required or not affinity.group:
             return True
@@ -226,7 +226,7 @@ class Trial:
         return set((self.table[nodes, c.HBD + level - 1] if level else nodes).tolist())
 
     def is_free(self, allocation: Allocation) -> bool:
-        """Return whether `allocation` could be taken as it is."""
+        """Return whether all pieces of `allocation` are free."""
         return bool(all_free(self.table, allocation, self.state.shapes.demands))
 
 

@@ -47,7 +47,7 @@ class Follower(Protocol):
 class StateData:
     """The nodes, the jobs and their allocations.
 
-    `rows` has the row of each job by its name; a run in compiled instants drops some jobs that have left. `pending` and
+    `rows` has the row of each job by its name; a compiled simulation drops some jobs that have left. `pending` and
     `running` are in the order in which their jobs entered them; a job is in at most one of them. `reserved` has the
     reservations of waiting jobs. `bookings` has the reservations that users have booked, by name (the last few may have
     ended); no two of them have a GPU at the same time. `burst_replicas` has the live replicas of each base job,
@@ -58,7 +58,7 @@ class StateData:
     node. The live jobs in `unwanted` were submitted while their queue took no new jobs.
 
     With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are the workloads of the
-    profile, which shapes distinguish. With `usage_hours` it keeps the GPU time that each queue has used, by hour.
+    profile, by which shapes differ. With `usage_hours` the state keeps the GPU time that each queue has used, by hour.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class StateData:
             self.shapes.grow(len(self.nodes))
         # Every node in service and nothing taken.
         self.empty = node_table(spec.nodes, self.node_rows.places, self.shapes.pool_of)
-        # `empty` together with the nodes that have left, once a node has or may have left, so that no change of a
-        # growing cluster has to copy it.
+        # `empty` plus the nodes that have left; None before a node leaves. A cluster that grows has the table from the
+        # start, so that no event has to copy it.
         self.left: Table | None = self.empty.copy() if spec.grows else None
         self.table = self.empty.copy()
         self.log = c.make_log(len(self.nodes))
@@ -94,7 +94,7 @@ class StateData:
         self.pending: dict[int, None] = {}
         self.running: dict[int, Allocation] = {}
         self.pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)  # held by running jobs; contiguous for each job
-        self.pieces_used = 0  # its used rows, also of jobs that have stopped
+        self.pieces_used = 0  # used rows of `pieces`, also of jobs that have stopped
         self.reserved: dict[int, Reservation] = {}
         self.burst_replicas: dict[int, dict[int, None]] = {}
         self.affinity_members: dict[str, dict[int, None]] = {}
@@ -118,8 +118,8 @@ class StateData:
         self.node_version = 0  # counts changes of the status or the devices of nodes
         self.fleet_version = 0  # counts events by which nodes joined, left, or were described again
         self.asked_anew = 0  # counts changes after which a waiting job may never fit, or has another shape
-        self.layout = 0  # counts the fleet events after which caches by node must be rebuilt,
-        self.moves = 0  # counts the changes that caches by domain must follow: a row has moved in the fabric
+        self.layout = 0  # counts the fleet events after which caches by node must be rebuilt
+        self.moves = 0  # counts the moves of rows in the fabric, after which caches by domain must be rebuilt
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
         self.limits_runs = False  # whether any job or booking had a time limit
         self.bookings: dict[str, Booking] = {}
@@ -128,7 +128,7 @@ class StateData:
         self.arrivals = 0  # the rank that the next job to arrive gets
 
     def lay_out_pieces(self, more: int) -> int:
-        """Rewrite the table of held pieces, with room for as many again and `more`; return the first free row."""
+        """Rewrite the table of held pieces with room for twice as many and `more`. Returns the first free row."""
         held = list(self.running.values())
         counts = np.fromiter(map(len, held), np.int64, len(held))
         ends, rows = np.cumsum(counts), list(self.running)
@@ -182,7 +182,7 @@ class StateData:
 
     @property
     def tables(self) -> list[Table]:
-        """All node tables: the present one, the empty one, and, if a node has left, the empty one with such nodes."""
+        """All node tables: the present one, the empty one, and, if a node has left, `left`."""
         return [self.table, self.empty, *([] if self.left is None else [self.left])]
 
     @property

@@ -1,8 +1,8 @@
-"""Transitions of the columns: one function for each kind of event, which takes the tables and the changed row.
+"""Changes of the job and node tables: one function for each kind of event, which takes the tables and the job's row.
 
-Transitions that every run needs are compiled. Rare ones stay plain Python, unless a kernel calls them.
+Changes that every run makes are compiled. Rare ones stay plain Python, unless compiled code makes them too.
 
-The functions for events (`job_events.py`) check their input, call these, and keep what only Python needs.
+The functions for events (`job_events.py`) check their input, call these functions, and update what only Python uses.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def stopped(
     table: Table, log: Table, pools: Table, jobs: Table, pieces: Table, demands: Table, row: int, now: int, status: int,
     cost: int, counted: int, returns: int, ran: bool,
 ) -> None:  # fmt: skip
-    """Stop a running job and free its pieces. It waits again with `cost` more work, or leaves for good.
+    """Stop a running job and free its pieces. It waits again with `cost` µs more work, or leaves for good.
 
-    `counted` is the column that counts such stops (-1: none). Without `ran` it never started, and still waits.
+    `counted` is the column that counts such stops (-1: none). If `ran` is False, the job never started: it only waited.
     """
     c.give(table, log, pools, pieces, demands)
     job = jobs[row]

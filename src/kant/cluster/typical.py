@@ -1,4 +1,4 @@
-"""The typical pods of recent submissions, by counts in which older submissions fade."""
+"""The typical pods of recent submissions. Older submissions count less and less."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from kant.cluster.columns import D_CPU, D_GPUS, D_MILLI, D_POOLS, J_PRIORITY, J_
 from kant.cluster.shapes import Shape, Shapes
 
 FIRST = 32
-"""Jobs before the first result. After that it is recomputed each time their number has doubled."""
+"""The number of jobs before the first result. The result is computed again each time that number has doubled."""
 
 PERIOD = 8192
-"""Number of jobs after which all counts are halved. From then on the result is recomputed once in a period."""
+"""The number of jobs after which all counts are halved. From then on the result is computed anew at each halving."""
 
 SHARE = 950
 """The most frequent pods that make up this share of all, in permille, are the typical ones (Weng et al., ATC 2023)."""
 
 MOST = 64
-"""The most kinds of typical pods: a score looks at each."""
+"""The maximum number of kinds of typical pods, since a score looks at each of them."""
 
 
 class TypicalPods:

@@ -1,11 +1,11 @@
 """GPU time that each queue has used, by hour, for shares with a half life.
 
-A queue that has used much recently ranks behind one that has used little, and its use counts half after every half life
+A queue that has used much recently ranks behind a queue that has used little. Past use counts half after each half life
 (Kay and Lauder, A fair share scheduler, CACM 31(1), 1988; Slurm's multifactor plugin, `PriorityDecayHalfLife`).
 
 A ring keeps the milli-GPU-seconds of each of the last HOURS clock hours. Within the present hour the sum is exact to
 the milli-GPU-microsecond; at its end the remaining fraction of a second goes into the next hour, so nothing is lost to
-rounding. A weighted hour must fit 63 bits: a queue may hold up to 2.4 x 10^9 milli-GPUs (2^43 milli-GPU- seconds an
+rounding. A weighted hour must fit 63 bits: a queue may hold up to 2.4 x 10^9 milli-GPUs (2^43 milli-GPU-seconds an
 hour, and 20 bits of weight). All arithmetic is on integers, so the shares are the same on every machine.
 """
 
@@ -21,10 +21,10 @@ from kant.model.event import QueueUse
 from kant.model.units import HOUR, SECOND
 
 HOURS = 28 * 24
-"""The hours that are kept, including the present one. With a half life above a few days the tail is cut off."""
+"""The hours that are kept, including the present one. Older use is dropped, even if a long half life would count it."""
 
-_BITS = 20  # of a weight: 1 << _BITS is one
-_WIDE, _FINE = 60, 32  # bits of a factor, and of the fraction of a half life
+_BITS = 20  # bits of a weight's fraction: 1 << _BITS is a weight of one
+_WIDE, _FINE = 60, 32  # bits of a factor's fraction, and of the fraction of a half life
 
 
 def _factors() -> tuple[int, ...]:
@@ -61,8 +61,8 @@ def weights(half_life: int) -> Table:
 class UsageHours:
     """GPU time by queue and hour. Calls of `changed` are in order of time; queries change no later result.
 
-    `running[q]` is what queue q holds now, in milli-GPUs. The other columns are by queue too: `_hour` is the hour of
-    `_used` (milli-GPU-microseconds, up to `_since`). The ring has earlier hours, but not later ones.
+    `running[q]` is what queue q holds now, in milli-GPUs. The other lists are by queue too: `_used` is the use in the
+    hour `_hour` up to the time `_since` (milli-GPU-microseconds). The ring has the hours before `_hour`.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class UsageHours:
             self._ring = np.concatenate([self._ring, np.zeros_like(self._ring)])
 
     def _turn(self, queue: int, hour: int) -> None:
-        """Close the hours before `hour`, the present one."""
+        """Store the use of the hours before `hour`, the present hour, in the ring."""
         last, running, ring = self._hour[queue], self.running[queue], self._ring[queue]
         used = self._used[queue] + running * ((last + 1) * HOUR - self._since[queue])
         ring[last % HOURS], rest = divmod(used, SECOND)

@@ -1,4 +1,4 @@
-"""Divides an amount by weighted max-min fairness: no part grows while a smaller one, by weight, is below its want."""
+"""Divides an amount by weighted max-min fairness: parts grow in proportion to weights until each want is met."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 
 
 def divided(total: int, wants: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """Divide `total` by `weights` (each 1 or more), up to what each wants; only what nobody wants is left over.
+    """Divide `total` in proportion to `weights` (each 1 or more), up to each of `wants`; only an excess is left over.
 
     If the fair parts are not integers, the largest remainders are rounded up; ties go to the earlier index.
 

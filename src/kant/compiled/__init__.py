@@ -1,7 +1,7 @@
 """The only module through which Kant uses Numba: `@compiled` for a kernel, `@inlined` for a function that kernels call.
 
-A kernel is a plain Python function over arrays. With `NUMBA_DISABLE_JIT=1` it runs as written, and so serves as the
-oracle against which the compiled one is tested; Numba, which takes half a second to load, is then not loaded.
+A kernel is a Python function over arrays, compiled for the CPU. With `NUMBA_DISABLE_JIT=1` it runs as plain Python, as
+the reference for tests of the compiled code; Numba, which takes half a second to load, is then not loaded.
 
 Seven measures keep the first run short. Numba infers the type of each kind of call once (`compiler.py`). A kernel that
 others call is compiled once, and not again as a part of each of them (`unit.py`). LLVM optimises an inlined function

@@ -83,7 +83,7 @@ class BorrowingLower(Lower):  # type: ignore[misc]
             return isinstance(whole, types.BaseTuple)
         index = self.typeof(value.index.name) if value.op == "getitem" else types.intp
         parts = index if isinstance(index, types.BaseTuple) else (index,)
-        shares = all(isinstance(part, types.Integer | types.SliceType) for part in parts)  # others copy
+        shares = all(isinstance(part, types.Integer | types.SliceType) for part in parts)  # other indices copy
         return shares and value.op != "getattr"
 
     def _lasts(self, var: Any) -> bool:
@@ -142,7 +142,7 @@ def _nothing(builder: Any, kind: Any, value: Any) -> None:
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class BorrowingLowering(NativeLowering):  # type: ignore[misc]
-    """Numba's pass, with the lowering above."""
+    """Numba's pass that lowers a function to LLVM code, by `BorrowingLower`."""
 
     _name = "borrowing_lowering"
 

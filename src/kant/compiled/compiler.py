@@ -28,7 +28,7 @@ _get_call_type = BaseFunction.get_call_type
 
 
 class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """Numba's library, which takes apart what it has parsed: a collector would visit each instruction."""
+    """Numba's library of LLVM code. It drops parsed instructions, since the garbage collector would visit each."""
 
     def add_ir_module(self, module: Any) -> None:
         super().add_ir_module(module)
@@ -41,7 +41,7 @@ class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 
 class KernelCompiler(CompilerBase):  # type: ignore[misc]
-    """Numba's usual pipeline."""
+    """Numba's usual pipeline, with the changes of this module."""
 
     library_class = KernelLibrary
 

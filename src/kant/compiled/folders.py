@@ -1,4 +1,4 @@
-"""Where machine code is cached: one place for all processes of a user."""
+"""The folders in which machine code is cached, shared by all processes of a user."""
 
 from __future__ import annotations
 

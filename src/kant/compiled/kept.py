@@ -38,7 +38,7 @@ from kant.compiled.unit import UnitLibrary, entry_of
 from kant.compiled.work import work
 
 KEPT = 512
-"""The most files per kernel name, the last used ones, since each policy and version of Kant has its own."""
+"""The most files per kernel name; the last used are kept. Each policy and version of Kant may have its own file."""
 
 FORMAT = 4
 """The format of a file: a change makes older files unknown."""
@@ -139,7 +139,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
         _files[result.fndesc.mangled_name] = self._save(self._name(signature, result.target_context), result) or ""
 
     def _save(self, name: str | None, result: CompileResult) -> str | None:
-        """Save compiled code in the first writable folder. Returns its name, None if it cannot be kept."""
+        """Save compiled code in the first writable folder. Returns the file's name; None if code cannot be kept."""
         module = result.library._final_module
         calls = {function.name for function in module.functions if function.is_declaration} & _files.keys()
         needs = {symbol: _files[symbol] for symbol in calls}

@@ -23,10 +23,10 @@ numba.config.LOOP_VECTORIZE = 0
 numba.config.OPT = _OptLevel(1)
 
 PATIENCE = 0.2
-"""The part of the time to compile a kernel for which it may run as plain Python."""
+"""A kernel runs as plain Python until that has taken this fraction of the time to compile it."""
 
 CALL_S = 2e-5
-"""CPU seconds, about, to find out at each call that a kernel has no code yet."""
+"""The approximate CPU seconds that each call takes to find that a kernel has no machine code yet."""
 
 _inner: list[object] = []
 """Keeps the dispatchers of functions that kernels call alive: Numba's types hold only weak references to them."""
@@ -43,7 +43,7 @@ def compiled(function: F) -> F:
     """Compile `function` for each set of argument types, and cache the result on disk.
 
     A kernel that is not cached first runs as plain Python, until that has cost a certain part of its compilation, so no
-    run waits for code that it hardly uses. One call of it as plain Python should take less than seconds.
+    run waits for code that it hardly uses. One call of the kernel as plain Python should take less than a second.
     """
     return _kernel(function, at_once=False)
 
@@ -90,14 +90,14 @@ def _kernel(function: F, at_once: bool) -> F:
 
     kernel._compile_for_args = code_for  # called by Numba if it has no code for the types of a call
     kernel.add_overload = lambda unit: kernel.overloads.update({tuple(unit.signature.args): unit})
-    # A kernel that calls it with a constant needs no separate code.
+    # A kernel that calls this kernel with a constant needs no separate machine code.
     kernel.get_call_template = lambda args, kws: template([unliteral(arg) for arg in args], kws)
     return cast(F, kernel)
 
 
 def is_ready(kernel: Any, *args: object) -> bool:
-    """Return whether a call of a kernel compiles nothing that is not compiled anyway: it is cached, this process has
-    called it, or this thread compiles none, or all ahead.
+    """Return whether a kernel can be called without an additional compilation: it is cached, this process has called
+    it, or this thread compiles no kernels (`as_written`) or all of them (`compiling_ahead`).
     """
     kept: KeptCode = kernel._cache
     known = bool({get_ident()} & (_plain | _ahead)) or len(kernel.overloads) > 0
@@ -113,7 +113,7 @@ def as_written() -> Iterator[None]:
 
 @contextmanager
 def compiling_ahead() -> Iterator[None]:
-    """Compile each kernel at its first call in this thread: the following code must not wait, or is measured."""
+    """Compile each kernel at its first call in this thread, since later code must not wait or is measured."""
     with _marked(_ahead):
         yield
 
@@ -140,12 +140,12 @@ def inlined(function: F) -> F:
 
 
 def shared(function: F) -> F:
-    """As `inlined`, but compiled once for all kernels that call it, and not again as a part of each."""
+    """Let kernels call `function`, as `inlined` does, but compile it once and not again as a part of each kernel."""
     return _called_by_kernels(function, _kernel(function, at_once=False))
 
 
 def merged(function: F) -> F:
-    """Copy `function` into each kernel that calls it, whatever its size: code that a constant rules out is removed."""
+    """Copy `function` into each kernel that calls it, so that code which a constant argument rules out is removed."""
     return _inner_function(function, forced=True)
 
 

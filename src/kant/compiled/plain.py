@@ -1,4 +1,4 @@
-"""Kernels as plain Python: the reference for the compiled ones, and for a single query on a small cluster."""
+"""Kernels as plain Python: the reference for compiled kernels, and enough for a single query on a small cluster."""
 
 from __future__ import annotations
 

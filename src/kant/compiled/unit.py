@@ -4,7 +4,7 @@ By default Numba copies a kernel into every kernel that calls it, and optimises 
 called by its symbol instead.
 
 An entry turns Python's objects into the arguments of a kernel. With many arrays it is as long as the kernel, and most
-kernels are called only by kernels. So it is no part of the kernel, and is compiled when Python calls.
+kernels are called only by kernels. So an entry is separate from its kernel, and compiled when Python first calls it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a kernel takes a named tuple: whole. By default Numba takes it apart at each call, into hundreds of numbers."""
+"""Passes a named tuple to a compiled function as one value. By default Numba splits it into hundreds of arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.extending import register_model
 
 @register_model(types.NamedTuple)
 class WholeTupleModel(TupleModel):  # type: ignore[misc]
-    """Numba's layout of a named tuple, which is an argument as it is a value."""
+    """Numba's layout of a named tuple, with the same representation as an argument and as a value."""
 
     def get_argument_type(self) -> Any:
         return self.get_value_type()

@@ -1,1 +1,1 @@
-"""GAR, SOR, GFR, JWTD, JTTED and their statistics: the same folds for live and simulated runs."""
+"""The metrics GAR, SOR, GFR, JWTD and JTTED (docs/metrics.md) and their statistics, for live and simulated runs."""

@@ -1,4 +1,4 @@
-"""The effect of a change: two futures of the same jobs, before and after, by queue and by size class."""
+"""The effect of a change: two futures of the same jobs, without it and with it, by queue and by size class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_NAMES: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The jobs that wait in either future and are neither rejected nor cancelled in one of them; a row for each."""
+    """The jobs that wait in at least one future and are rejected or cancelled in neither; a row for each."""
 
     id: list[str]
     queue: list[str]
@@ -40,7 +40,7 @@ class Pairs:
 def pairs(before: RunResult, after: RunResult, waited: dict[str, int], renamed: Mapping[str, str] = NO_NAMES) -> Pairs:
     """Return the jobs to compare. `waited` has the jobs that run when the futures diverge, with their waits until then.
 
-    A job with another id after the change is `renamed` there.
+    `renamed` maps the id of a job before the change to its id after the change, if they differ.
     """
     rows = {name: row for row, name in enumerate(after.jobs.id)}
     kept: list[tuple[int, int]] = []

@@ -1,11 +1,11 @@
 """Finish-time fairness: what sharing the cluster costs a queue, compared with a cluster of only its nominal quota.
 
 After Themis (Mahajan et al., NSDI 2020), where rho of an app is its completion time in the shared cluster over that in
-a cluster of its fair share. Here it is a ratio of sums by queue, and needs no second simulation: rho = sum over the
-queue's jobs of (time waiting + time running) / sum over them of useful time running x max(1, GPUs of the job / nominal
-GPUs of the queue) The divisor is the time that the jobs would take if each had the nominal quota to itself, and a
-larger one ran slower in proportion. It ignores that jobs of one queue would also wait for each other there. So rho is
-an upper bound of the slowdown by other queues, and is comparable between queues of equal load. Jobs that wait or run at
+a cluster of its fair share. Here it is a ratio of two sums over a queue's jobs, and needs no second simulation. The
+dividend sums (time waiting + time running). The divisor sums useful time running x max(1, GPUs of the job / nominal
+GPUs of the queue): the time that each job would take if it had the nominal quota to itself, and ran slower in
+proportion if it needs more. The divisor ignores that jobs of one queue would also wait for each other. So rho is an
+upper bound of the slowdown by other queues, and is comparable between queues of equal load. Jobs that wait or run at
 the end count up to that time.
 """
 

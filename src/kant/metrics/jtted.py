@@ -19,7 +19,7 @@ from kant.placement.cost.slowdown import T_LEAVES, T_NODES, SpanRows
 def jtted(
     spans: SpanRows, best: NDArray[np.integer[Any]], rows: Table, slowdowns: Table, sizes: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the metric over the started jobs `rows`, with nodes and leaves in `spans` and `best`, and a slowdown (‰).
+    """Return JTTED over the started jobs `rows`, from the nodes and leaves in `spans` and `best`, and `slowdowns` (‰).
 
     `sizes` has a mask over `rows` for each size class. With half a million jobs only one ratio at a time is in memory.
     """

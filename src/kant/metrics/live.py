@@ -10,7 +10,7 @@ from kant.metrics.recorder import I_ALLOCATED, I_CAPACITY, INTEGRAL_WIDTH, SAMPL
 
 
 class Occupancy:
-    """GPU-seconds allocated and in service, by pool, since it began to follow the state."""
+    """GPU-seconds allocated and in service, by pool, since the first call of `observe`."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state

@@ -65,7 +65,7 @@ def middle_interval(values: Sequence[float] | ArrayLike, confidence: float = CON
 
 @cache
 def _cut(n: int, tail: float) -> int:
-    """Return how many of the least pairwise means are below the interval: one more than the rank sums too rare."""
+    """Return which of the sorted pairwise means, counted from 1, is the low end of the interval; 0: it is infinite."""
     if n > EXACT:
         wide = NormalDist().inv_cdf(1 - tail) * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return max(math.floor(n * (n + 1) / 4 - wide), 0)

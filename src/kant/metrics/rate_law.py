@@ -1,8 +1,8 @@
 """A learning-rate law, fitted to measured training runs.
 
-In every cell of batch and tokens the best rate is the minimum of a parabola. It is fitted to the loss of the best
-measured rate and its neighbours, over the logarithm of the rate. The law is the plane through these minima, by least
-squares. Source: Power Scheduler (arXiv 2408.13359), whose exponent of the batch is fixed to 1; here it is free.
+A *cell* is a batch size and a number of tokens. Its best rate is the minimum of a parabola, which is fitted to the
+losses of the best measured rate and its neighbours over the logarithm of the rate. The law is the plane through these
+minima, by least squares. Source: Power Scheduler (arXiv 2408.13359), which fixes the batch's exponent to 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kant.model.errors import InputError
 Cell = tuple[int, float]
 """A batch in samples, and the total number of tokens of a run."""
 Losses = Mapping[Cell, Mapping[float, float]]
-"""The loss at the end of a run by its rate, in each cell."""
+"""The loss at the end of a run, by cell and by learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,15 @@ def best_of(losses: Mapping[float, float]) -> tuple[float, float, bool]:
     if at in (0, len(rates) - 1):
         return rates[at], losses[rates[at]], True
     x, y = np.log(rates[at - 1 : at + 2]), [losses[rate] for rate in rates[at - 1 : at + 2]]
-    a, b, c = np.polyfit(x - x[1], y, 2)  # a > 0: the middle one is the least
+    a, b, c = np.polyfit(x - x[1], y, 2)  # a > 0: the middle loss is the least
     top = float(np.clip(-b / (2 * a), x[0] - x[1], x[2] - x[1])) if a > 0 else 0.0
     return float(np.exp(x[1] + top)), float(np.polyval([a, b, c], top)), False
 
 
 def fit(losses: Losses, tail: float = 0.1) -> FittedLaw:
-    """Fit the law of runs whose tail is this share of their tokens: the law gives the rate when the tail begins.
+    """Fit the law to runs whose `tail` (a fraction of their tokens) lowers the rate; it gives the rate before the tail.
 
-    Raises InputError for less than two batches and two lengths, or fewer than four cells.
+    Raises InputError for less than two batches and two numbers of tokens, or fewer than four cells.
     """
     if len({batch for batch, _ in losses}) < 2 or len({tokens for _, tokens in losses}) < 2 or len(losses) < 4:
         raise InputError("the rows", "two batches and two numbers of tokens at least, in four cells or more")

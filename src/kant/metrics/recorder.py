@@ -1,4 +1,4 @@
-"""The recorder: the raw data of the metrics, folded over the same events that the state applies."""
+"""The recorder: collects the raw data of the metrics while the state applies events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MIL
 SAMPLE_WIDTH = 7
 
 SPARE = 1 << 14
-"""Samples in a row that are packed together."""
+"""The number of consecutive samples that are packed together."""
 
 # Columns of a pool's integrals: milli-GPU times whole seconds, and the rest in milli-GPU times microseconds. A single
 # product of milli-GPUs and microseconds can exceed 64 bits: 10^8 milli-GPUs times 11 days.
@@ -65,19 +65,19 @@ def sample(
 
 
 def with_pools(table: Table, pools: int) -> Table:
-    """Extend a table by pool to this many pools: nodes that join may belong to new ones."""
+    """Extend a table that has a row for each pool to `pools` rows: nodes that join may belong to new pools."""
     more = pools - len(table)
     return np.vstack([table, np.zeros((more, table.shape[1]), dtype=np.int64)]) if more > 0 else table
 
 
 def began(state: ClusterState, row: int) -> int:
-    """Return since when a running gang has held its current allocation."""
+    """Return the time (µs) since which a running gang has held its current allocation."""
     progress = state.elastic.get(row)
     return int(state.jobs[row, c.J_STARTED]) if progress is None else progress.resized
 
 
 class Recorder:
-    """Follows one `ClusterState`. `observe` once at each instant, `started` and `ended` for each piece of a run."""
+    """Follows one `ClusterState`. Call `observe` once at each instant, `started` and `ended` for each allocation."""
 
     def __init__(self, state: ClusterState, keep_intervals: bool = False) -> None:
         self.state = state
@@ -91,9 +91,9 @@ class Recorder:
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
         self._service: list[tuple[int, int, int, int]] = []
-        self._there = 0, state.now, state.gpus_there  # GPU time of present nodes up to a time, and GPUs then
+        self._there = 0, state.now, state.gpus_there  # GPU time of present nodes until a time, the time, GPUs then
         self.replaced = 0  # gangs that got another node for a lost one, and kept the rest
-        self._sized: dict[int, int] = {}  # shape at its size, of elastic gangs
+        self._sized: dict[int, int] = {}  # by row of an elastic gang: the shape of its size
         self.lost_work: dict[int, int] = {}  # by job row: the work that its stops cost, microseconds
 
     def observe(self, now: int) -> None:
@@ -109,7 +109,7 @@ class Recorder:
         )  # fmt: skip
 
     def make_room(self, rows: int) -> None:
-        """Make room for `rows` further samples. Earlier samples are packed, since a run has a million."""
+        """Make room for `rows` further samples. Earlier samples are packed, since a run may have a million."""
         if self.used > min(SPARE, len(self.samples) - rows):
             self.pack()
         if self.used + rows > len(self.samples):
@@ -196,7 +196,7 @@ class Recorder:
 
     def series(self) -> Series:
         """Return the samples by column."""
-        from kant.metrics.result import Series  # when a run is over
+        from kant.metrics.result import Series  # loaded when a run is over
 
         return Series(
             time=self.column(S_TIME),

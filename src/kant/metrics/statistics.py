@@ -24,7 +24,7 @@ def spread(times: Values, kind: str = "linear") -> dict[str, float | None]:
     if len(times) == 0:
         return dict.fromkeys(("mean", "p50", "p90", "p99", "max"), None) | {"sum": 0.0}
     ordered = np.sort(times)
-    # Half a million waits of a year exceed 64 bits in microseconds.
+    # The sum of half a million waits of a year, in microseconds, exceeds 64 bits.
     total = int((ordered // SECOND).sum()) * SECOND + int((ordered % SECOND).sum())
     p50, p90, p99 = quantiles(ordered, (0.50, 0.90, 0.99), kind)
     return {

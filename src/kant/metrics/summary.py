@@ -21,13 +21,13 @@ from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
 from kant.placement.cost.slowdown import SPANS_WIDTH, T_LEAVES, T_NODES, SpanRows
 
 LEFT_BEFORE = -1
-"""Replaces the status of a job that does not count."""
+"""Replaces the status of a job that left before the run began, and so does not count."""
 
 
 def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -> JobTable:
     """Return the jobs that arrived, as of `end`; with `recorder` also the fewest nodes and leaves of each.
 
-    Columns are those of the state, if it has them (`JobTable.apart`).
+    Columns that the state has are not copied (`JobTable.apart` copies them).
     """
     jobs = state.jobs[: len(state.ids)]
     waits = jobs[:, c.J_WAITED]
@@ -165,7 +165,7 @@ def _jtted(
     jobs = state.jobs[: len(state.ids)]
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
     rows = rows[rows < len(recorder.spans)]
-    rows = rows[recorder.spans[rows, T_NODES] > 0]  # its start was recorded
+    rows = rows[recorder.spans[rows, T_NODES] > 0]  # jobs whose start was recorded
     slowdowns = recorder.model.of_all(recorder.shapes(), recorder.spans, rows)
     fewest = table.fewest if table.fewest is not None else _fewest(recorder)
     return jtted(recorder.spans, fewest, rows, slowdowns, {k: m[rows] for k, m in sizes.items()})

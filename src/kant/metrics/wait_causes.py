@@ -29,17 +29,17 @@ from kant.scheduler.cycle import Scheduler
 class Cause(StrEnum):
     """The cause of a job's wait."""
 
-    QUOTA = "quota"  # a limit of its queue, of one above it or of its user binds
-    QUOTA_LENT = "quota-lent"  # its queue is within its own quota, but other queues use what they borrowed of it
-    CAPACITY = "capacity"  # the pools that admit it have less free in total than it requests
-    FRAGMENTATION = "fragmentation"  # enough is free in total, but it does not fit
-    RULES = "rules"  # it would fit, but not by the rules among pods, or by amounts of nodes such as their power cap
-    TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
-    RESERVATION = "reservation"  # it would fit, but the place is reserved for others
-    PRIORITY = "priority"  # jobs of higher priority are ahead of it, or hold the GPUs that it lacks
-    ORDER = "order"  # other jobs are ahead of it in a strict order
-    GATED = "gated"  # its queue is closed, its back-off runs, or its base job does not run
-    OTHER = "other"  # nothing keeps it, or no cycle has looked at it yet
+    QUOTA = "quota"  # a limit of the job's queue, of a queue above it or of its user binds
+    QUOTA_LENT = "quota-lent"  # the job's queue is within its own quota, but other queues have borrowed part of it
+    CAPACITY = "capacity"  # the pools that admit the job have less free capacity in total than it requests
+    FRAGMENTATION = "fragmentation"  # enough is free in total, but the job does not fit
+    RULES = "rules"  # the job would fit without rules among pods and amounts of nodes such as their power cap
+    TOPOLOGY = "topology"  # the job would fit, but not in one domain of the level that it requires
+    RESERVATION = "reservation"  # the job would fit, but the devices are reserved for others
+    PRIORITY = "priority"  # jobs of higher priority are ahead of the job, or hold the GPUs that it lacks
+    ORDER = "order"  # other jobs are ahead of the job in a strict order
+    GATED = "gated"  # the job's queue is closed, its back-off runs, or its base job does not run
+    OTHER = "other"  # no cause is known, or no cycle has looked at the job yet
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Waiter:
     """The common properties of some waiting jobs that determine their cause.
 
     `row` is one of them, `options` the shapes in which they may be tried, `node` their queue in the quota tree (-1:
-    none). `bucket` is their bucket under a strict order, except for its head: None.
+    none). `bucket` is their bucket under a strict order; None for its first job, and under other orders.
     """
 
     row: int
@@ -65,7 +65,7 @@ class WaitClassifier:
     """Finds causes. Call `follow` first, at every instant; free capacity is counted once per instant."""
 
     scheduler: Scheduler
-    heads: dict[tuple[int, ...], int] = field(default_factory=dict)  # by bucket, under a strict order
+    heads: dict[tuple[int, ...], int] = field(default_factory=dict)  # first job by bucket, under a strict order
     _room: FreeByPools | None = None
     _diagnosis: Diagnosis | None = None
     _held: HeldByPriority | None = None
@@ -90,7 +90,7 @@ class WaitClassifier:
         return Waiter(row, shape, options, state.quota_usage.node_of[queue], user, priority, bucket)
 
     def follow(self, moved: list[int] | None) -> None:
-        """Follow the jobs that have moved (None: unknown); earlier counts are no longer valid."""
+        """Update the counts after the jobs `moved` have started, stopped or arrived (None: unknown which)."""
         if moved is None or self._held is None:
             self._held, moved = HeldByPriority(self.state), list(self.state.running)
         if self.scheduler.profile.order.by_priority:
@@ -224,7 +224,7 @@ class HeldByPriority:
                     self._held[key] += milli
 
     def above(self, priority: int, shape: Shape) -> int:
-        """Return what jobs of higher priority hold of the shape's pools."""
+        """Return the milli-GPUs that jobs of higher priority hold in the shape's pools."""
         ladder = self._ladders.get(shape.pool_bits)
         if ladder is None:
             ladder = self._ladders[shape.pool_bits] = self._ladder(shape)
@@ -270,8 +270,8 @@ class FreeByPools:
         return sum(int(state.pools[pool, c.P_CAPACITY] - state.pools[pool, c.P_ALLOCATED]) for pool in shape.pools)
 
     def _free_rest(self, shape: Shape) -> tuple[int, int]:
-        """Return CPU and memory; FOREVER where some node does not limit them."""
-        own = self.state.table[self._open_nodes(shape), c.CPU_FREE : c.MEMORY + 1]  # side by side in each row
+        """Return the free CPU and memory; FOREVER for an amount that some node does not limit."""
+        own = self.state.table[self._open_nodes(shape), c.CPU_FREE : c.MEMORY + 1]  # adjacent columns
         cpu, memory, most_cpu, most_memory = own.T
         return (
             FOREVER if (most_cpu >= FOREVER).any() else int(cpu.sum()),

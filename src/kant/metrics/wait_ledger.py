@@ -1,8 +1,8 @@
 """The ledger attributes each job's waiting time to causes. The causes of a job add up to its wait exactly.
 
 Jobs that wait for the same cause by the same rule (wait_causes.py) share an *account*: the microseconds spent in each
-cause since it was opened. The time attributed to a cause for one job is the difference between two readings: when it
-began to wait, and when it left. Causes are found again after every change.
+cause since it was opened. The time attributed to a cause for one job is the difference between two readings: when the
+job began to wait, and when it left. Causes are found again after every change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Key = tuple[int | str, ...]
 
 
 class WaitAccount:
-    """Time by cause; since `since` it counts for `cause`."""
+    """The time spent in each cause (µs). Time from `since` on counts for `cause`."""
 
     __slots__ = ("cause", "members", "since", "spent", "waiter")
 
@@ -59,7 +59,7 @@ class WaitLedger:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.state = scheduler.state
-        self.spent: Table = np.zeros((1024, len(CAUSES)), dtype=np.int64)  # by job, up to when it last joined
+        self.spent: Table = np.zeros((1024, len(CAUSES)), dtype=np.int64)  # by job, until it last joined an account
         self.before: Ints = np.zeros(0, dtype=np.int64)  # by initial job: its wait at `begin`
         self._judge = WaitClassifier(scheduler)
         self._strict = self._judge.strict
@@ -116,7 +116,7 @@ class WaitLedger:
         return int(self.state.jobs[row, c.J_BASE]) in self.state.running
 
     def _enter(self, row: int, now: int) -> None:
-        """Add a job that begins to wait. It joins its account now, or once nothing specific to the job blocks it."""
+        """Add a job that begins to wait. It joins its account now, or once its base job runs and its back-off ends."""
         jobs = self.state.jobs
         until = now
         if self.scheduler.profile.discipline.quotas:
@@ -134,7 +134,7 @@ class WaitLedger:
         return self.scheduler.profile.discipline.bucket(*self.state.jobs[row, [c.J_QUEUE, c.J_SHAPE]].tolist())
 
     def _rest(self, row: int) -> Key:
-        """Return the account of a job that is not a head."""
+        """Return the key of the account of a job that is not the first one of its bucket."""
         queue, shape, user, priority = self.state.jobs[row, [c.J_QUEUE, c.J_SHAPE, c.J_USER, c.J_PRIORITY]].tolist()
         if not self.scheduler.profile.order.by_priority:
             priority = 0

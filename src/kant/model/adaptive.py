@@ -66,7 +66,7 @@ class AdaptiveJob(Struct, frozen=True):
 
     @property
     def epoch_count(self) -> int:
-        """The number of epochs that it trains."""
+        """The number of epochs that the job trains."""
         return sum(run.count for run in self.epochs)
 
 

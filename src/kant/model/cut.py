@@ -31,9 +31,9 @@ def blocks_for(
 def pods_of(total: int, blocks: Mapping[int, int]) -> list[tuple[int, int]]:
     """Split a total of GPUs into pods that each lie in one block; return (number of pods, GPUs of each) pairs.
 
-    `blocks` maps a number of GPUs to the number of blocks of that size. A total that fits into a block is one pod. Any
-    other is split into pods as large as the largest block, and a pod for the rest. If the empty blocks cannot hold
-    these pods, the sizes of smaller blocks are tried. If no size works, the largest is taken, and the job fits nowhere.
+    `blocks` maps a number of GPUs to the number of blocks of that size. A total that fits into a block is one pod. A
+    larger total is split into pods as large as the largest block, and a pod for the remainder. If the empty blocks
+    cannot hold these pods, smaller sizes are tried. If no size works, the largest is taken: the job fits nowhere.
     """
     widths = sorted(blocks, reverse=True)
     width = widths[0] if widths else max(total, 1)
@@ -48,7 +48,7 @@ def pods_of(total: int, blocks: Mapping[int, int]) -> list[tuple[int, int]]:
 
 
 def _holds(blocks: Mapping[int, int], total: int, width: int) -> bool:
-    """Return whether empty blocks have room for a total that is split into pods of `width` GPUs and a rest."""
+    """Return whether empty blocks have room for a total that is split into pods of `width` GPUs and a remainder."""
     slots, left = 0, 0
     for block in blocks:
         slots += block // width * blocks[block]

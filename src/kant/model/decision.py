@@ -1,4 +1,4 @@
-"""Decisions: a closed union. A cycle's Plan is a list of them; drivers carry it out or refuse."""
+"""The decisions of the scheduler. The Plan of a cycle is a list of decisions, which drivers carry out or refuse."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class _Reason(Struct, frozen=True, omit_defaults=True, tag_field="why"):
 
 
 class NoFit(_Reason, frozen=True, tag="no-fit"):
-    """`fits` of the `pods` that group `group` needs could be placed now.
+    """Only `fits` of the `pods` that group `group` needs could be placed now.
 
     With a `level` the job requires one domain of that level of the fabric, and `fits` is for the best domain. With a
-    `segment` the pods form segments of that many, each in one domain of the level `each`, nested as in `inner`. With
-    `apart` each pod needs a domain of that level for itself.
+    `segment` the pods form segments of `segment` pods, each in one domain of the level `each`, and divided further as
+    `inner` says. With `apart` each pod needs a domain of that level for itself.
     """
 
     group: int
@@ -46,21 +46,21 @@ class NeverFits(_Reason, frozen=True, tag="never-fits"):
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
-    """`job` is ahead of this one, and the discipline does not let this one pass; `same`: both request the same."""
+    """`job` is ahead of this job, and the discipline does not let this job pass it; `same`: both request the same."""
 
     job: str
     same: bool = False
 
 
 class Outranked(_Reason, frozen=True, tag="outranked"):
-    """`job` of higher priority waits for what this job would take (capacity or quota); it may pass at `until` (µs)."""
+    """`job` of higher priority waits for what this job would take. This job may pass `job` from `until` (µs) on."""
 
     job: str
     until: int
 
 
 class OverQuota(_Reason, frozen=True, tag="over-quota"):
-    """It asks for `asked` of a resource of a GPU model; `queue` (its own or one above it) has only `available` left.
+    """The job asks for `asked` of a resource of a GPU model; `queue` (its own or one above) has only `available` left.
 
     `limit` says what binds: `quota` (all of the queue's quota is in use), `borrowing` or `user`. Amounts are
     milli-GPUs, milli-cores or MiB. With `ever` it would not fit even if no quota were used: the job can never run.
@@ -76,7 +76,7 @@ class OverQuota(_Reason, frozen=True, tag="over-quota"):
 
 
 class Reserved(_Reason, frozen=True, tag="reserved"):
-    """It would fit now, but would still run when capacity that it needs is reserved for `job`, from `start` on."""
+    """The job would fit now, but not end before capacity that it takes is reserved for `job`, from `start` on."""
 
     job: str
     start: int
@@ -90,9 +90,9 @@ class Closed(_Reason, frozen=True, tag="closed"):
 
 
 class OutOfBudget(_Reason, frozen=True, tag="budget"):
-    """`queue` (its own or one above it), or `user` of it, has `used` the `budget` of the month that ends at `until`.
+    """`queue` (the job's own or one above it), or `user` in it, has used up a budget of the month that ends at `until`.
 
-    Both are thousandths of GPU-hours; `user` is "" for the queue as a whole.
+    `used` and `budget` are thousandths of GPU-hours; `user` is "" for the queue as a whole.
     """
 
     queue: str
@@ -103,7 +103,7 @@ class OutOfBudget(_Reason, frozen=True, tag="budget"):
 
 
 class TooLong(_Reason, frozen=True, tag="too-long"):
-    """Its time limit is `limit` microseconds, and queue `queue` allows at most `most`."""
+    """The job's time limit is `limit` microseconds, and queue `queue` allows at most `most`."""
 
     queue: str
     limit: int
@@ -111,26 +111,26 @@ class TooLong(_Reason, frozen=True, tag="too-long"):
 
 
 class BackOff(_Reason, frozen=True, tag="back-off"):
-    """It returned to the queue `returns` times in a row and is not tried again before `until`."""
+    """The job returned to the queue `returns` times in a row and is not tried again before `until`."""
 
     returns: int
     until: int
 
 
 class BaseJobWaits(_Reason, frozen=True, tag="core-waits"):
-    """It is a burst replica of `job`, which does not run."""
+    """The job is a burst replica of `job`, which does not run."""
 
     job: str
 
 
 class RetriesUsed(_Reason, frozen=True, tag="retries-used"):
-    """It has failed `failures` times, more often than its retries allow."""
+    """The job has failed `failures` times, more often than its retries allow."""
 
     failures: int
 
 
 class Booked(_Reason, frozen=True, tag="booked"):
-    """GPUs that it needs are booked from `start` on; with `own`, by its own reservation, which has not begun."""
+    """GPUs that the job needs are booked from `start` on; with `own`, by its own reservation, which has not begun."""
 
     reservation: str
     start: int
@@ -138,7 +138,7 @@ class Booked(_Reason, frozen=True, tag="booked"):
 
 
 class NoReservation(_Reason, frozen=True, tag="no-reservation"):
-    """Its reservation does not exist, or has ended."""
+    """The reservation that the job names does not exist, or has ended."""
 
     reservation: str
 
@@ -254,8 +254,8 @@ class Preempt(_Decision, frozen=True, tag="preempt"):
     """Stop a running job; `moved` if the same plan starts it again elsewhere.
 
     `by` names the job that takes its place, and `why` is the reason: `priority`, `reclaim`, `backfill`, `core` (its
-    base job stops), `queue` (its queue was stopped), `drain` (a node of it drains), `reservation` (GPUs of it are
-    booked from now on), `fallback` or `defragment` (it moves as a solver has proposed).
+    base job stops), `queue` (its queue was stopped), `drain` (one of its nodes drains), `reservation` (GPUs that it
+    holds are booked from now on), `fallback` or `defragment` (it moves as a solver has proposed).
     """
 
     moved: bool = False
@@ -302,7 +302,7 @@ class Release(_Decision, frozen=True, tag="release"):
 
 
 class Expire(_Decision, frozen=True, tag="expire"):
-    """Stop a running job that has reached its limit; it fails."""
+    """Stop a running job that has reached its time limit, which counts as a failure."""
 
 
 class Demote(_Decision, frozen=True, tag="demote"):
@@ -312,13 +312,13 @@ class Demote(_Decision, frozen=True, tag="demote"):
 
 
 class Reorder(Struct, frozen=True, tag="reorder", tag_field="do"):
-    """The live jobs in their new order, for orders that remember it."""
+    """All live jobs in their new order, for queue orders that depend on the previous order."""
 
     jobs: tuple[str, ...]
 
 
 class Route(Struct, frozen=True, tag="route", tag_field="do"):
-    """Switch back to the floor of the router from the next cycle on; `why` in one sentence."""
+    """Switch back to `policy`, the default (`floor`) of the router, from the next cycle on; `why` is one sentence."""
 
     policy: str
     why: str
@@ -330,9 +330,9 @@ Decision = Start | Preempt | Shrink | Grow | Reject | Hold | Reserve | Release |
 class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):
     """The result of one cycle: decisions in the order of execution.
 
-    `review_at` is the time at which another cycle is due even without an event (-1: none). With `mending` it concerns
-    only partially bound gangs (`scheduler/partial_gangs.py`), with `proposed` only the last proposal of a solver
-    (`scheduler/proposals.py`).
+    `review_at` is the time at which another cycle is due even without an event (-1: none). A plan with `mending`
+    concerns only partially bound gangs (`scheduler/partial_gangs.py`), with `proposed` only the last proposal of a
+    solver (`scheduler/proposals.py`).
     """
 
     time: int

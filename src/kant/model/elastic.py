@@ -2,7 +2,7 @@
 
 The learning rate follows the law of Power Scheduler (arXiv 2408.13359) with two free exponents: it depends on the batch
 and on the tokens so far, but not on the tokens to come. So a run may be resized, stop and resume, or end at any time;
-to end it needs a tail in which the rate falls to zero. Tokens are in the unit in which the law was fitted.
+to end, it needs a tail in which the rate falls to zero. Tokens are in the unit in which the law was fitted.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
                 raise InputError(f"{where}, batch", expected)
 
     def tail_until(self, tokens: float) -> float:
-        """Return where a tail that begins after `tokens` ends: it is the fraction `tail` of all tokens."""
+        """Return the number of tokens at which a tail that begins after `tokens` ends: the last part `tail` of all."""
         return max(self.budget, tokens) if self.ends_at(tokens) else tokens / (1 - self.tail)
 
     def ends_at(self, tokens: float) -> bool:
-        """Return whether by the budget the tail has begun after `tokens`."""
+        """Return whether the budget requires that the tail has begun after `tokens`."""
         return 0 < self.budget * (1 - self.tail) <= tokens
 
     def learning_rate(self, batch: int, tokens: float, tail: tuple[float, float] | None = None) -> float:

@@ -1,4 +1,4 @@
-"""Events: a closed union. Only events change the state of a cluster.
+"""The events. Only events change the state of a cluster.
 
 Times are microseconds on the run's clock. Jobs are named by id, nodes by name. In an allocation a node is a row number:
 rows are in the order of the journal's header, then in the order in which nodes join (`kant.cluster.node_rows`).
@@ -20,7 +20,7 @@ class _Event(Struct, frozen=True, omit_defaults=True, tag_field="event"):
 
 
 class JobSubmitted(_Event, frozen=True, tag="submitted"):
-    """A user submitted a job. `runtime` and `overhead` are the simulator's truth, which no policy ever sees."""
+    """A user submitted a job. `runtime` and `overhead` (µs) are for the simulator only: no policy sees them."""
 
     job: Job
     runtime: int = -1
@@ -35,7 +35,7 @@ class JobStarted(_Event, frozen=True, tag="started"):
 
 
 class JobGrown(_Event, frozen=True, tag="grown"):
-    """A running elastic gang has got `allocation` in addition. The resize adds `cost` to its work."""
+    """A running elastic gang has got `allocation` in addition. The resize adds `cost` µs to its work."""
 
     job: str
     allocation: np.ndarray
@@ -43,12 +43,12 @@ class JobGrown(_Event, frozen=True, tag="grown"):
 
 
 class JobShrunk(_Event, frozen=True, tag="shrunk"):
-    """A running elastic gang has given `allocation` back and runs on with the rest, with `cost` more work."""
+    """A running elastic gang has given `allocation` back and runs on with the rest, with `cost` µs more work."""
 
     job: str
     allocation: np.ndarray
     cost: int = 0
-    by: str = ""  # the job that takes its place, if any
+    by: str = ""  # the job that gets the capacity, if any
 
 
 class JobScaled(_Event, frozen=True, tag="scaled"):
@@ -84,16 +84,16 @@ class JobFinished(_Event, frozen=True, tag="finished"):
 
 
 class JobPreempted(_Event, frozen=True, tag="preempted"):
-    """The driver stopped the job as decided by the scheduler. The job waits again, with `cost` more work."""
+    """The driver stopped the job as decided by the scheduler. The job waits again, with `cost` µs more work."""
 
     job: str
     cost: int = 0
     moved: bool = False  # stopped only to run on other devices at the same instant
-    by: str = ""  # the job that takes its place, if any
+    by: str = ""  # the job that gets the capacity, if any
 
 
 class JobEvicted(_Event, frozen=True, tag="evicted"):
-    """The job lost its place for a reason outside the scheduler and waits again.
+    """The job lost its devices for a reason outside the scheduler and waits again.
 
     `node` is the node at fault, if any: the job holds devices there, and avoids it later. Its other devices are still
     good, and the gang may get them back with another node in place of this one.
@@ -108,7 +108,7 @@ class JobEvicted(_Event, frozen=True, tag="evicted"):
 class JobRefused(_Event, frozen=True, tag="refused"):
     """The driver could not carry out the start: the job never ran and waits as before.
 
-    `blameless`: its place no longer exists, and another one may be tried at once.
+    `blameless`: the devices no longer exist, and others may be tried at once.
     """
 
     job: str
@@ -117,10 +117,10 @@ class JobRefused(_Event, frozen=True, tag="refused"):
 
 
 class JobFound(_Event, frozen=True, tag="found"):
-    """Pods of a waiting gang already hold `allocation`, some or all of them: a driver bound them and did not finish.
+    """Some or all pods of a waiting gang already hold `allocation`: a driver bound them, and did not finish.
 
-    Until the gang starts, they count as free. So a driver sends this only before it asks for the completion of the gang
-    (`scheduler/partial_gangs.py`), and carries out no other decision before the gang has started or left.
+    Until the gang starts, these devices count as free. So a driver sends this event only before it asks to complete the
+    gang (`scheduler/partial_gangs.py`), and carries out no other decision before the gang has started or left.
     """
 
     job: str
@@ -182,22 +182,22 @@ class JobDemoted(_Event, frozen=True, tag="demoted"):
 
 
 class JobProtected(_Event, frozen=True, tag="protected"):
-    """From now on the scheduler may not stop the job, because of `by`; if `by` is "", it may again."""
+    """From now on the scheduler may not stop the job, because of `by`; "": it may stop the job again."""
 
     job: str
     by: str = ""
 
 
 class JobPriced(_Event, frozen=True, tag="priced"):
-    """From now on stopping the job costs `price` milli-GPU-seconds, not the work that it would lose; -1: that work."""
+    """From now on the cost of stopping the job is `price` milli-GPU-seconds; -1: the work that the job would lose."""
 
     job: str
     price: int = -1
 
 
 class JobAwaitsNode(_Event, frozen=True, tag="awaits-node"):
-    """From now on the waiting job preempts others without waiting for a node, since no autoscaler adds one for it. With
-    `awaits` it waits again, for the time set by its queue or the job itself."""
+    """From now on the waiting job may preempt others at once, since no autoscaler adds a node for it. If `awaits` is
+    True, it waits for a node first, for the time that its queue or the job itself sets."""
 
     job: str
     awaits: bool = False
@@ -212,9 +212,9 @@ class JobLimited(_Event, frozen=True, tag="limited"):
 
 
 class PolicyRouted(_Event, frozen=True, tag="routed"):
-    """From now on this policy of the router acts (`kant.queueing.router`); `why` in one sentence.
+    """From now on the router (`kant.queueing.router`) uses `policy`; `why` says the reason in one sentence.
 
-    A proposal that the look-ahead rejects is recorded too, with the floor as policy.
+    A proposal that the look-ahead rejects is recorded too, with the router's default (`floor`) as `policy`.
     """
 
     policy: str
@@ -222,7 +222,7 @@ class PolicyRouted(_Event, frozen=True, tag="routed"):
 
 
 class QueueOrdered(_Event, frozen=True, tag="ordered"):
-    """The live jobs in the order of the last cycle, for orders that remember it."""
+    """`jobs` has all live jobs in the order of the last cycle, for queue orders that depend on the previous order."""
 
     jobs: tuple[str, ...]
 
@@ -247,8 +247,8 @@ class NodeChanged(_Event, frozen=True, tag="node"):
 class NodesJoined(_Event, frozen=True, tag="joined"):
     """These new nodes are in service from now on.
 
-    A node that returns gets its old row, and is in its old node sets; any other is in none. A rule determines its row
-    (`kant.cluster.node_rows`).
+    A node that returns gets its old row, and is in its old node sets; any other node is in none, and gets a row by the
+    rule in `kant.cluster.node_rows`.
     """
 
     nodes: tuple[Node, ...]
@@ -257,7 +257,7 @@ class NodesJoined(_Event, frozen=True, tag="joined"):
 class NodesLeft(_Event, frozen=True, tag="left"):
     """These nodes have left. Jobs there were stopped before by events of their own.
 
-    Reservations on them are void. They may return: a job that fits nowhere else waits for them.
+    Reservations on these nodes are void. The nodes may return: a job that fits nowhere else waits for them.
     """
 
     nodes: tuple[str, ...]
@@ -309,7 +309,7 @@ class PodsCounted(_Event, frozen=True, tag="counted"):
 class DevicesChanged(_Event, frozen=True, tag="devices"):
     """From now on the node lacks the devices `lost` (as bits), and has all others.
 
-    Their jobs were evicted before by events of their own.
+    Jobs on lost devices were evicted before by events of their own.
     """
 
     node: str
@@ -319,7 +319,7 @@ class DevicesChanged(_Event, frozen=True, tag="devices"):
 class GpusBooked(_Event, frozen=True, tag="booked"):
     """`user` has booked the GPUs of `allocation` from `start` to before `end`, for jobs that name the `reservation`.
 
-    Before it begins it may be moved: then this replaces the former booking of its name.
+    Before a reservation begins, another event with its name may replace it.
     """
 
     reservation: str

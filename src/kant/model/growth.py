@@ -10,9 +10,9 @@ from kant.model.node import ClusterSpec, Node
 
 
 def with_more(cluster: ClusterSpec, like: Node, count: int) -> ClusterSpec:
-    """Return the cluster with `count` more nodes like this one, at its end.
+    """Return the cluster with `count` more nodes like the node `like`, at its end.
 
-    They are in new leaves under the spine of that node, as wide as its leaf, and in new HBDs as wide as its HBD.
+    They are in new leaves under the spine of `like`, as large as its leaf, and in new HBDs as large as its HBD.
     """
     names = {node.name for node in cluster.nodes}
     domains = {domain for node in cluster.nodes for domain in (node.leaf, node.hbd)}

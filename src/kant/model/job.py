@@ -15,7 +15,7 @@ Level = Literal["", "node", "hbd", "leaf", "spine", "superspine"]
 """A level of the fabric; "": no particular level."""
 
 LEVELS: tuple[Level, ...] = ("node", "hbd", "leaf", "spine", "superspine")
-"""The levels from the narrowest to the widest. An HBD joins the GPUs of nodes as inside a node (NVL72)."""
+"""The levels from the narrowest to the widest. An HBD (high-bandwidth domain) is a set of nodes joined by NVLink."""
 
 
 class Demand(Struct, frozen=True, array_like=True):
@@ -41,17 +41,17 @@ class Demand(Struct, frozen=True, array_like=True):
 
     @property
     def charged_milli(self) -> int:
-        """The milli-GPUs charged to quotas and shares: `gpu_milli`, or the value of the parts."""
+        """The milli-GPUs charged to quotas and shares: `gpu_milli`, or the value of the GPU parts."""
         return self.milli if self.mig and not self.gpus else self.gpu_milli
 
     @property
     def profile(self) -> str:
-        """The MIG profile of the instance that it takes from a GPU of the model; "" for none."""
+        """The MIG profile of the instance that the pod takes from a GPU in MIG mode; "" for none."""
         return self.mig if self.gpus else ""
 
 
 class PodGroup(Struct, frozen=True, array_like=True):
-    """`count` identical pods of one gang. With a `floor` below `count` it runs with any number between.
+    """`count` identical pods of one gang. With a `floor` below `count`, any number from `floor` to `count` may run.
 
     With `within`, every `segment` consecutive pods must be in one domain of that level of the fabric, also the last
     ones if they are fewer; with `segment` 0 all of them: a child gang. `Job.within` is for all groups. `inner` divides
@@ -68,7 +68,7 @@ class PodGroup(Struct, frozen=True, array_like=True):
 
     @property
     def least(self) -> int:
-        """The fewest pods with which it runs."""
+        """The fewest pods of the group with which the gang runs."""
         return self.floor or self.count
 
 
@@ -91,11 +91,11 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     independent of `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1 for none:
     `estimate` is the run time that policies may use, `limit` the time limit of a run, `due` its due date, `checkpoint`
     the interval of its checkpoints. It may fail or time out `retries` times and return to its queue. Jobs of one owner
-    and `name` probably have similar run times. A burst replica names its base job, and runs only while that does.
-    `within` is the level of the fabric of which one domain should hold all its pods; with `within_required` the job
-    waits until one can, else the pods go to as few domains as possible. `apart` is the level of which no domain should
+    and `name` probably have similar run times. A burst replica names its base job, and runs only while it runs.
+    `within` is the level of the fabric at which one domain should hold all its pods; with `within_required` the job
+    waits until one can, else the pods go to as few domains as possible. `apart` is the level at which no domain should
     hold two of its pods, nor one of its pods and a pod of another job of its `affinity_group`; with `apart_required` it
-    waits for that. `near` is the level of which it prefers a domain where its affinity group already runs. Jobs without
+    waits for that. `near` is the level at which it prefers a domain where its affinity group already runs. Jobs without
     a level are only members of the group. Without `preempts` no job is stopped for it. `training` describes its model:
     its slowdown at a placement follows from that. With a `reservation` it runs only on the GPUs booked by that
     reservation, while the reservation lasts. With a `node_set` it runs only on nodes of that set. `rules` say how the
@@ -137,7 +137,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
 
     @property
     def gpu_milli(self) -> int:
-        """The milli-GPUs of all its pods; for an elastic gang, of its ceiling."""
+        """The milli-GPUs of all pods of the job; for an elastic gang, of the most pods."""
         return sum(group.count * group.demand.gpu_milli for group in self.groups)
 
     @property

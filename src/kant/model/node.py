@@ -69,7 +69,7 @@ class Node(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_regular(self) -> bool:
-        """Whether the sizes of its blocks are as described above."""
+        """Whether each block size divides the next larger one, and the largest divides the number of GPUs."""
         sizes = (*self.blocks, self.gpus)
         return self.gpus == 0 == sum(sizes) or all(size > 0 and wider % size == 0 for size, wider in pairwise(sizes))
 

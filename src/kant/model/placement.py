@@ -19,8 +19,8 @@ MILLI = 3  # thousandths taken of each of those devices; without devices: the va
 CPU = 4  # thousandths of a core, all pods of the piece together
 MEMORY = 5  # MiB, all pods together
 TAG = 6  # whole GPUs per pod; 0 for a pod with a share of a GPU, -1 for one without GPUs; below: MIG slices
-GROUP = 7  # the group of the job that its pods belong to
-COUNTED = 8  # `D_COUNTED` of their demand: valid in this state only, and in no journal
+GROUP = 7  # the group of the job that the pods belong to
+COUNTED = 8  # `D_COUNTED` of the pods' demand: valid in one state only, and not written to journals
 WIDTH = 9
 
 Allocation = NDArray[np.int64]
@@ -57,7 +57,7 @@ class Booking:
     user: str = ""
 
     def devices(self) -> dict[int, int]:
-        """Return its GPUs by node, as bits."""
+        """Return the booked GPUs by node, as bits."""
         found: dict[int, int] = {}
         for piece in self.allocation.tolist():
             found[piece[NODE]] = found.get(piece[NODE], 0) | piece[MASK]

@@ -11,7 +11,7 @@ class JobStatus(IntEnum):
     PENDING = 0
     RUNNING = 1
     FINISHED = 2
-    REJECTED = 3  # it can never run here, or its discipline drops jobs that do not fit
+    REJECTED = 3  # the job can never run here, or its discipline drops jobs that do not fit
     CANCELLED = 4
 
 
@@ -19,7 +19,7 @@ class NodeStatus(IntEnum):
     """Whether a node takes new pods, and whether its GPUs count as in service."""
 
     IN_SERVICE = 0
-    CORDONED = 1  # running jobs stay and no new ones come; it still counts
-    FAILED = 2  # nothing runs there, and it does not count
-    DRAINING = 3  # no new jobs come and running ones leave; it counts until none of its GPUs is in use
-    RETIRED = 4  # the row has no node: it has left, or none has joined yet
+    CORDONED = 1  # running jobs stay and no new ones come; its GPUs count as in service
+    FAILED = 2  # nothing runs there, and its GPUs do not count
+    DRAINING = 3  # no new jobs come and running ones leave; its GPUs count until none is in use
+    RETIRED = 4  # the row has no node: its node has left, or no node has joined yet

@@ -18,7 +18,7 @@ EVERY_CLUSTER_POLICY: dict[str, tuple[str, ...]] = {
     "preemption": ("none",),
     "freshness": ("live",),
 }
-"""The tags that every order, discipline and placement has in Kant's cycle. A policy adds the rest, and what differs."""
+"""The tags of every order, discipline and placement policy. A policy adds other keys, and replaces some values."""
 
 
 def tagged(base: Tags, /, **values: str) -> Tags:

@@ -40,7 +40,7 @@ class Quota(Struct, frozen=True, omit_defaults=True):
 
 
 class Budget(Struct, frozen=True, omit_defaults=True):
-    """GPU time that a queue, with all below it, may use in a month, and each of its users there.
+    """GPU time that a queue, with all queues below it, may use in a month, and that each of its users may use there.
 
     Amounts are thousandths of GPU-hours, from 1; -1 is no limit. Beyond a hard limit no job starts until the month
     ends, and running jobs run on. Beyond a soft limit jobs rank behind all others.

@@ -1,1 +1,1 @@
-"""RSCH, the resource half of the scheduler: where a job is placed."""
+"""RSCH, the resource scheduler: chooses the nodes and devices of each job."""

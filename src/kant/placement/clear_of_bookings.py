@@ -1,8 +1,8 @@
-"""Avoids bookings among equal places: a job gets a place without a booking during its run.
+"""Moves a job from booked devices to equal nodes or devices that nobody has booked during its run.
 
 Policies score a node by its row and take devices by their free thousandths. So two nodes with equal rows are equal for
 every policy. Two devices of one node are also equal if their free amounts are equal and neither is in a narrower block.
-Only equal places are exchanged, so the order of preference of the policy is unchanged.
+Only equal nodes and devices are exchanged, so the result is as good for the policy as its own choice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def clear_of_bookings(
     """Return the allocation, with other devices or nodes instead of those that are `booked` (bits by node).
 
     `table` is the node table before the allocation was taken. A node is exchanged for one in the same domains (with
-    `anywhere` for any other), but never for one in `without`. A place without an equal, unbooked place stays as it is.
+    `anywhere` for any other), but never for one in `without`. If no equal node or device is unbooked, nothing changes.
     """
     moved = allocation.copy()
     taken = {*moved[:, NODE].tolist(), *without}
@@ -44,7 +44,7 @@ def clear_of_bookings(
 
 
 def _other_devices(table: Table, node: int, masks: list[int], booked: int) -> list[int] | None:
-    """Return the masks of the pieces on a node, with equal devices for booked ones; None if there are too few."""
+    """Return the masks of the pieces on a node, with equal devices for booked ones; None if too few are equal."""
     gpus = int(table[node, GPUS])
     if not any(mask & booked for mask in masks):
         return masks

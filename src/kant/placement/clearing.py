@@ -23,28 +23,28 @@ FEW = 12
 """On a node with at most this many holders, a set cheaper than the greedy one is searched."""
 
 EVERY = 2 << FEW
-"""Enough visits for every set of `FEW`: for the last pod, and so for an only pod, the best node is found."""
+"""Maximum number of visits on one node if one pod is left: enough for every set of `FEW`, so the best node is found."""
 
 NO_NODE = -1
 """The result if the pod fits on no node, whichever jobs leave."""
 
 TOO_MANY = -2
-"""The result if a node has more sets, whole or partial, than `EVERY`: the best of them is unknown."""
+"""The result if the sets of a node, also partial ones, need more visits than `EVERY`: the best set is unknown."""
 
 VISITS = 500
-"""Maximum number of visits on one node for one number of pods, as long as more than one pod has no place."""
+"""Maximum number of visits on one node for one number of pods, as long as more than one pod is left."""
 
 LEVELS = 24
 """Maximum number of pod counts tried on one node: 1, 2, 4, … and the most that fit."""
 
 
 # Columns of the search stack: a row for each holder in order, with the decisions on those before it.
-STAGE = 0  # how much of its subtree has been tried
+STAGE = 0  # how many of the holder's two decisions have been tried
 ROOM = 1  # milli-GPUs that may still leave
 UPPER = 2  # total weight of the holders that leave
 LOWER = 3
 OUT = 4  # 1: the holder leaves
-TAKEN = 5  # 1: its piece is taken on the node, since it stays
+TAKEN = 5  # 1: the holder stays, and its pieces are taken on the node
 
 
 @inlined
@@ -80,7 +80,7 @@ def find_twins(holders: Holders, weights: Weights, order: Table, count: int, twi
 
 
 class OnNode(NamedTuple):
-    """A node and the entries of its holders, for `lightest_set`: it holds while `wanted` pods of demand `d` fit."""
+    """A node and the entries of its holders, for `lightest_set`. The condition is that `wanted` pods of `d` fit."""
 
     table: Table
     demands: Table
@@ -113,11 +113,11 @@ def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> C
     ) -> int:  # fmt: skip
         """Branch and bound over which items leave. On entry and return all items have left, and the condition holds.
 
-        Item `order[i]` belongs to holder `who[i]`. Returns 1 if a set weighs at most `bound` (in two parts, upper and
-        lower); the set is then in `best`, its weight in `bound`. It is the lightest set; of equally light ones the
-        first, in the order that first tries sets in which the first item stays. With `leaves_first` it is the first set
-        that is light enough, in the order that first tries sets in which the first item leaves. After `visits` visits
-        the best set so far is taken; with more than `FEW` items the answer is `TOO_MANY`. 0: none.
+        Item `order[i]` belongs to holder `who[i]`. Returns 1 if some set weighs at most `bound` (upper and lower part),
+        else 0. With 1, `best` has the lightest set, and `bound` its weight; of equally light sets, the first one if
+        items are tried in order, staying before leaving. With `leaves_first`, `best` has the first set within `bound`
+        if leaving is tried before staying. After `visits` visits the search stops: it takes the best set so far or,
+        with more than `FEW` items, returns `TOO_MANY`.
         """
         visited, at, found, mask = 0, 0, 0, (1 << LIMB) - 1
         stack[0, STAGE], stack[0, ROOM], stack[0, UPPER], stack[0, LOWER] = 0, cap, 0, 0
@@ -194,15 +194,15 @@ def clear(
     """For each of `places` (indices into the nodes of `holders`), find which jobs must leave for pods of demand `d`.
 
     `pods[k, level]` is a number of pods (0: there are no more levels). `leaving[k, level, e - first]` marks the jobs
-    that must leave for this number; none if the node has room for them. A set holds at most `cap` milli-GPUs. With one
-    pod left, only a node cheaper than all before it gets an answer. `heavy` has the entries of each node, the heaviest
-    first. The table is left unchanged.
+    that must leave for this number; none if the node has room for the pods. A set holds at most `cap` milli-GPUs. If
+    `left` is 1, only a node cheaper than all before it gets an answer. `heavy` has the entries of each node, the
+    heaviest first. The table is left unchanged.
     """
     width = leaving.shape[2]
     there, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
     stack, out = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     bound = np.zeros(2, dtype=np.int64)
-    least_upper, least_lower = 1 << LIMB, 0  # above all weights
+    least_upper, least_lower = 1 << LIMB, 0  # more than any weight
     mask = (1 << LIMB) - 1
     for k in range(places.shape[0]):
         node, first = holders.nodes[places[k]], holders.first[places[k]]
@@ -262,7 +262,7 @@ def clear(
                 if left == 1:
                     least_upper, least_lower = bound[0], bound[1]
             wanted = most if wanted < most < 2 * wanted else 2 * wanted
-        for i in range(count):  # all have left now, including what they count as on other nodes
+        for i in range(count):  # put back all holders, and with them the counts of their pods
             move_entry(table, holders, demands, there[i], True)
 
 
@@ -283,14 +283,14 @@ def cheapest_node(
     stack, found = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     victims = NO_NODE
     bound, least = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    bound[0] = least[0] = 1 << LIMB  # above all weights
+    bound[0] = least[0] = 1 << LIMB  # more than any weight
     for k in range(holders.nodes.shape[0]):
         node, first, end = holders.nodes[k], holders.first[k], holders.first[k + 1]
         for entry in range(first, end):
             if weights.may_leave[holders.who[entry]]:
                 move_entry(table, holders, demands, entry, False)
         count, answer = 0, int(capacity(table, node, demands, d) > 0)
-        for turn in range(2):  # first the least weight; then, among sets of equal weight, the one with the first rows
+        for turn in range(2):  # first find the least weight, then the set of this weight with the smallest rows
             if answer != 1:
                 break
             count = 0
@@ -307,7 +307,7 @@ def cheapest_node(
             answer = lightest_on_node(
                 view, weights, order, whose, twin, count, cap, turn == 1, EVERY, bound, stack, found
             )
-        for entry in range(first, end):  # all have left now, including what they count as on other nodes
+        for entry in range(first, end):  # put back all holders, and with them the counts of their pods
             if weights.may_leave[holders.who[entry]]:
                 move_entry(table, holders, demands, entry, True)
         if answer == TOO_MANY:

@@ -1,6 +1,6 @@
-"""The search for victims if a count of free places tells whether a gang fits: one compiled call.
+"""The search for victims as one compiled call, for gangs that fit if the count of free places in a domain suffices.
 
-Python calls it for one waiting job, and the compiled instants of a simulation do (`sim/evict.py`).
+Python calls `search_counted` for one waiting job; the compiled code of a simulation also does (`sim/evict.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ cheapest_of_few, cheapest_of_many = COUNTING.cheapest_of_few, COUNTING.cheapest_
 def counting(
     newcomer: Newcomer, candidates: Candidates, domain: Table, quota: QuotaCondition, random: Table
 ) -> Counted:
-    """Return the nodes with all candidates in place, for a gang of one group. `domain` has a node's domain by row."""
+    """Return the view of the nodes while no candidate has left, for a gang of one group. `domain` is by node."""
     count, nodes, last = candidates.rank.shape[0], candidates.holders.nodes, 0
     of_node, free = domain[nodes], np.zeros(nodes.shape[0], dtype=np.int64)
     for place in range(nodes.shape[0]):
@@ -72,13 +72,13 @@ def _random_numbers(bits: int) -> Table:
 
 
 def random_numbers(count: int) -> Table:
-    """Return at least so many fixed random numbers."""
+    """Return at least `count` random numbers, the same in every run."""
     return _random_numbers(max(10, count.bit_length()))
 
 
 @inlined
 def _at(column: Table, places: Table) -> Table:
-    """Return a column at these places. Indexing would do, but Numba takes long to compile an index by an array."""
+    """Return `column[places]`, an expression that takes Numba long to compile."""
     found = np.empty(places.shape[0], dtype=np.int64)
     for k in range(places.shape[0]):
         found[k] = column[places[k]]
@@ -117,12 +117,12 @@ def search_counted(
     for i in order:
         near = limited
         for piece in range(begin[i], begin[i + 1]):
-            near = near or own[pieces[piece, NODE]]  # without pieces there it frees nothing
+            near = near or own[pieces[piece, NODE]]  # a candidate without pieces on these nodes frees nothing
         if near:
             order[kept] = i
             kept += 1
     few = kept <= exact
-    if few:  # a candidate over the cap is in no set, and one in the only group needs no other
+    if few:  # a candidate over the cap can be in no set
         within = 0
         for k in range(kept):
             if capped[order[k]] <= cap:

@@ -47,7 +47,7 @@ def idle_devices(table: Table, node: int) -> int:
 
 @inlined
 def left_around(table: Table, node: int, idle: int, device: int, level: int) -> int:
-    """Count idle devices in the blocks around a device, of `level` and wider, as one number: the narrowest first."""
+    """Return the counts of idle devices in the blocks around a device, from `level` to the widest, as one sort key."""
     key = 0
     for wider in range(level, LEVELS):
         size = table[node, BLOCKS + wider]

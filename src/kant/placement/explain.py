@@ -1,7 +1,7 @@
-"""The places among which a gang could choose, and how they rank. It reads a table and places nothing.
+"""Explains a placement: the domains and nodes among which a gang could choose, and how they rank. Places nothing.
 
-It uses the functions that place: the order of domains by `domain_capacity.best_domain`, the scores by the policy, and
-the pods that fit by `fits.capacity`. So an explanation always states the rules that decided.
+An explanation uses the functions that place: the order of domains by `domain_capacity.best_domain`, the scores by the
+policy, and the pods that fit by `fits.capacity`. So it always states the rules that decided.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LOOKED_AT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFilter:
-    """The nodes of a pool by fate: the pool does not admit the job, out of service, or too full for a pod."""
+    """Counts of a pool's nodes: all, cordoned, failed, too full for a pod, left. `admits`: the pool admits the job."""
 
     pool: str
     admits: bool
@@ -81,9 +81,9 @@ class RankedDomain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelSearch:
-    """One level of the fabric: how many of its `domains` hold the gang, and how many pods fit in the roomiest one.
+    """One level of the fabric: `holding` of its `domains` domains have room for the gang of `pods` pods.
 
-    `ranked` has the best of those that hold the gang, and the chosen one.
+    In the roomiest domain `takes` pods fit. `ranked` has the best domains with room, and the chosen one.
     """
 
     level: str
@@ -97,7 +97,7 @@ class LevelSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedNode:
-    """A node that takes a pod. `rank` is from 1, by its `score` before the gang came; `pods` of the gang are there."""
+    """A node on which a pod fits. `rank` is from 1, by `score` before the gang came; it has `pods` pods of the gang."""
 
     name: str
     leaf: str
@@ -110,10 +110,10 @@ class RankedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSearch:
-    """The nodes that the policy chose from for the first pod (of the first group): the best, and some of those taken.
+    """The nodes among which the policy chose for the first pod of the first group: the best, and some of those taken.
 
-    `among` counts all that fit, in `leaf` or (empty) in the pools. For a gang in several leaves, `leaf` is the only one
-    that it does not fill, so that there was a choice. With `by_node`, a chosen node is filled before the next.
+    `among` counts all nodes that fit, in `leaf` or, if it is empty, in all pools. For a gang in several leaves, `leaf`
+    is the only one that the gang does not fill. With `by_node`, a chosen node is filled before the next.
     """
 
     policy: str
@@ -196,8 +196,8 @@ class TriedDomains:
     def nodes_scored(self) -> tuple[Table, str]:
         """Return the nodes among which the policy chose, in tie order, and their leaf.
 
-        If there are HBDs, an HBD is returned instead of the leaf. Of several domains it is the one with the smallest
-        part of the gang, since the others are full.
+        If there are HBDs, an HBD is returned instead of the leaf. For a gang in several domains, it is the domain with
+        the most room left, since the gang fills the others.
         """
         if self.last == 0:
             return self.place[:1, NODE], ""

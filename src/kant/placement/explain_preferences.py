@@ -36,7 +36,7 @@ def explain_beside_preferences(
     place: Allocation,
     weights: PreferenceWeights,
 ) -> PlacementExplanation:
-    """As `explain_placement`, with the ranking by preferences if the first pod chose among all nodes by them."""
+    """Do what `explain_placement` does, but rank nodes by preferences if these have chosen the first pod's node."""
     found = explain_placement(state, table, policy, seed, shape, job_row, place)
     snapshot = Snapshot(state)
     snapshot.table = table.copy()

@@ -11,7 +11,7 @@ from kant.placement.slices import slices_capacity
 
 @inlined
 def capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """Return how many pods of demand `d` fit on the node now: 0 if it is closed to them."""
+    """Return how many pods of demand `d` fit on the node now; 0 if the node accepts no such pods."""
     pods = amounts_capacity(table, node, demands, d, node)
     if demands[d, c.D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, c.ALL))
@@ -20,7 +20,7 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """As `capacity`, counting only limits in the node's own row."""
+    """Return the `capacity` of a node by the limits in its own row alone."""
     pods = amounts_capacity(table, node, demands, d, node)
     if demands[d, c.D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, c.OWN))
@@ -29,9 +29,9 @@ def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @shared
 def amounts_capacity(table: Table, node: int, demands: Table, d: int, who: int) -> int:
-    """As `capacity`, counting only the plain amounts of a demand: its pools and node set, its GPUs, CPU and memory.
+    """Return the `capacity` of a node by a demand's pools and node set, GPUs, CPU and memory alone.
 
-    Row `node` has the amounts of node `who`: a row of scratch is no node, and in no node set.
+    Row `node` of `table`, which may be a scratch row, has the amounts of node `who`.
     """
     if table[node, c.STATUS] != 0 or not admits(demands, d, table[node, c.POOL], who):
         return 0
@@ -88,9 +88,9 @@ def shared_capacity(table: Table, node: int, first: int, last: int, gpus: int, m
 def tightest(table: Table, node: int, demands: Table, d: int) -> int:
     """Return the devices that a pod gets on a node where it fits, as bits.
 
-    Whole GPUs come close together (`devices.closest`). Shares go to the devices with the least free amount, on ties to
-    the one in the most broken block, then to the first. Shares of several devices at once go to the devices with the
-    most free, so that as many pods fit as counted.
+    Whole GPUs are as close together as possible (`devices.closest`). A share goes to the device with the least free
+    amount, on ties to the one in the most broken block, then to the first. Shares of several devices at once go to the
+    devices with the most free, so that as many pods fit as `capacity` counts.
     """
     gpus, milli = demands[d, c.D_GPUS], demands[d, c.D_MILLI]
     if gpus == 0:

@@ -16,8 +16,8 @@ from kant.placement.topology.index import Fabric
 
 # Columns of a group of a shape.
 G_PODS, G_DEMAND, G_SECOND, G_BY_NODE, G_SLOT, G_NUMBER, G_IN_DOMAIN, G_NARROWEST, G_MILLI = range(9)
-"""G_SECOND: 1 for the second of the two policies. For a group placed in a domain: its narrowest level, and the
-milli-GPUs that must be free there; its slot is one of the domain capacity."""
+"""G_SECOND: 1 for the second of the two policies. If G_IN_DOMAIN is 1, G_NARROWEST is the first level to try, G_MILLI
+the milli-GPUs that must be free in the domain, and G_SLOT a slot of the domain capacity."""
 GROUP_WIDTH = 9
 
 
@@ -41,7 +41,7 @@ class Domains(NamedTuple):
 
 @cache
 def group_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool) -> Kernel:
-    """Return the kernel for groups placed by one of two node policies; `by_domain`: some of them in a domain."""
+    """Return the compiled function that places a group by one of two node policies; `by_domain`: also in a domain."""
     index_one, index_other = index_kernel(one), index_kernel(other)
 
     def by_score(
@@ -52,7 +52,7 @@ def group_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool
 
         Returns the number of rows used, or -1 - f if only f pods fit (then nothing is taken).
         """
-        by_node, drawn = group[G_BY_NODE] == 1, np.int64(0)  # not a literal: that would compile a separate kernel
+        by_node, drawn = group[G_BY_NODE] == 1, np.int64(0)  # a literal 0 would compile a separate kernel
         if group[G_SECOND] == 0:
             return index_one(
                 table, log, demands, group[G_DEMAND], typical, one.params, one.order, one.worth, one.marks,
@@ -72,7 +72,7 @@ def group_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool
         table: Table, log: Table, demands: Table, group: Table, typical: Table, one: Scores, other: Scores,
         domains: Domains, count: int, pieces: Table, used: int,
     ) -> int:  # fmt: skip
-        """As `by_score`, for any group."""
+        """Do what `by_score` does; place the group in a domain if G_IN_DOMAIN is 1."""
         if group[G_IN_DOMAIN] == 0:
             return scored(table, log, demands, group, typical, one, other, domains, count, pieces, used)
         by_node, drawn, fabric = group[G_BY_NODE] == 1, np.int64(0), domains.fabric

@@ -18,10 +18,10 @@ from kant.placement.clearing import LEVELS, clear, move_entry
 from kant.placement.fits import tightest
 from kant.placement.pieces import put
 
-# Columns of an option: so many more pods fit on a node once some candidates leave.
-O_PODS = 0  # 0: no option
+# Columns of an option: some candidates leave a node so that more pods fit on it.
+O_PODS = 0  # how many more pods fit; 0: no option
 O_VERSION = 1  # version of the node for which the option holds
-O_UPPER = 2  # weight per pod, in three parts
+O_UPPER = 2  # the candidates' weight per pod, in three parts
 O_LOWER = 3
 O_REST = 4
 OPTION_WIDTH = 5
@@ -89,9 +89,9 @@ def guess(
     newcomer: Newcomer, candidates: Candidates, upper: Table, lower: Table, heavy: Table, among: int, start: Table,
     cap: int, kept: int | np.int64, options: Table, leaves: NDArray[np.bool_], chosen: Table,
 ) -> bool:  # fmt: skip
-    """Write to `chosen` the candidates to leave so that the gang fits: the set `start`, and some of the first `among`.
+    """Write to `chosen` candidates without which the gang fits: the set `start`, and some of the first `among`.
 
-    Returns False if it finds none. `kept` is a candidate that may not leave, -1 for none. The node with the least
+    Returns False if it finds no set. `kept` is a candidate that may not leave, -1 for none. The node with the least
     weight per pod comes first. After each node the others are weighed again, since a job leaves all of its nodes at
     once. At most `cap` milli-GPUs leave. `options` and `leaves` are the options of the untouched nodes for the first
     group.
@@ -154,7 +154,7 @@ def _evict(
     table: Table, newcomer: Newcomer, candidates: Candidates, weights: Weights, victims: Table, chosen: Table, cap: int,
     versions: Table, changed: NDArray[np.bool_],
 ) -> int:  # fmt: skip
-    """Evict a set from all its nodes. Returns how many more milli-GPUs may leave."""
+    """Evict the jobs marked 1 in `victims` from all their nodes. Returns how many more milli-GPUs may leave."""
     touched = np.zeros(versions.shape[0], dtype=np.bool_)
     for i in range(victims.shape[0]):
         if victims[i] == 1:

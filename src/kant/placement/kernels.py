@@ -1,4 +1,4 @@
-"""The placement kernels: they choose the best node, pod by pod or node by node, until a group is placed.
+"""The placement kernels: compiled functions that choose the best node, pod by pod or node by node, for a whole group.
 
 There are two per policy, built from its score and its choice of devices. `index_kernel` chooses among all nodes. It
 keeps every node's score for a demand, the number of pods that fit there, and a tournament tree over the nodes in tie
@@ -28,7 +28,7 @@ FITTING = 1  # pods that fit
 WINNER = 2  # the tournament tree: the best node below each inner node; the root is 1
 INDEX_WIDTH = 3
 
-# --- and once for all nodes ---------------------------------------------------------------------------------------
+# --- the marks of a demand, once for all nodes ----------------------------------------------------------------------
 CURSOR = 0  # position of the slot in the log of changed nodes; -1: not built
 TOTAL = 1  # pods that fit on all nodes together
 MARKS_WIDTH = 2
@@ -73,7 +73,7 @@ def smallest_that_holds(index: Table, slot: int, pods: int, otherwise: int) -> i
 def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Table, slot: int) -> int:
     """Return the best-scoring leaf that affinity rules allow; -1: none.
 
-    One pass over the scores: a pod on one node can close others without changing their scores.
+    It looks at all scores, since a pod on one node can close other nodes without changing their scores.
     """
     best = -1
     for leaf in range(order.shape[1]):
@@ -93,7 +93,7 @@ def named(kernel: F, *around: Callable[..., object]) -> F:
 
 
 def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
-    """Build the kernel for all nodes from one policy's functions."""
+    """Build the kernel that chooses among all nodes, from one policy's functions."""
 
     def place_group(
         table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, order: Table, index: Table,
@@ -166,7 +166,7 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
 
 def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
-    """Build the kernel for some nodes from one policy's functions."""
+    """Build the kernel that chooses among given nodes, from one policy's functions."""
 
     def place_in_slice(
         table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, nodes: Table, count: int,
@@ -214,11 +214,11 @@ def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
 @cache
 def index_kernel(policy: type[NodePolicy]) -> Kernel:
-    """Return the kernel of a policy class for all nodes, built once."""
+    """Return the kernel by which a policy class chooses among all nodes; it is built once."""
     return make_index_kernel(policy.score, policy.pick, policy.fresh)
 
 
 @cache
 def slice_kernel(policy: type[NodePolicy]) -> Kernel:
-    """Return the kernel of a policy class for some nodes, built once."""
+    """Return the kernel by which a policy class chooses among given nodes; it is built once."""
     return make_slice_kernel(policy.score, policy.pick, policy.fresh)

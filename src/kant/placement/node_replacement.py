@@ -97,7 +97,7 @@ def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingP
     if min(missing) < 0:
         return None
     for group, pods in enumerate(missing):
-        if pods:  # never bound: they belong near the first of the others
+        if pods:  # pods that were never bound are placed near the first piece
             missing_pods.lacks(len(held) + group, int(held[0, NODE]), group, pods)
     return missing_pods
 
@@ -117,7 +117,7 @@ class MissingPods:
         self.pods_kept += piece[PODS]
 
     def spread_over(self, domains: DomainPolicy, level: int) -> bool:
-        """Return whether the kept pods span several domains of a level: then the gang was adopted so, not placed."""
+        """Return whether the kept pods span several domains of a level; true only if Kant did not place the gang."""
         nodes = [piece[NODE] for at in self.kept for piece in at]
         return len(set(domains.topology.domain_of[domains.topology.position[nodes], level].tolist())) > 1
 

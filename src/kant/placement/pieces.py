@@ -27,7 +27,7 @@ class PieceBuffer:
             self.reserve(shape)
 
     def reserve(self, shape: Shape) -> None:
-        """Make room for the longest placement of `shape`: a row for each pod, or fewer if the GPUs are too few."""
+        """Make room for the longest placement of `shape`: a row for each pod, as far as the cluster's GPUs suffice."""
         if shape.pods < len(self.rows):
             return
         most = 1
@@ -62,7 +62,7 @@ def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demand
 def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Table, begin: int, used: int) -> int:
     """Take the devices `mask` for one pod and append it to `pieces`. Returns the number of rows used.
 
-    Consecutive pods of whole GPUs, or without GPUs, on one node share a piece; pieces from row `begin` on count.
+    Consecutive pods of whole GPUs, or without GPUs, on one node share a piece. Only pieces from row `begin` on grow.
     """
     write_piece(pieces, used, node, 1, mask, demands, d)
     piece = pieces[used]

@@ -50,7 +50,7 @@ rows in the empty cluster, which also change with the node sets (`REVISION`).
 
 
 def ignores_topology(policy: NodePolicy, shape: Shape, table: Table) -> bool:
-    """Return whether the job fills a hole, wherever that is: one pod without GPUs, or with fewer GPUs than a node."""
+    """Return whether the policy ignores the fabric for this job: one pod with fewer GPUs than the largest node."""
     return policy.ignores_topology and shape.pods == 1 and shape.groups[0].demand.gpus < max(devices_of(table), 1)
 
 
@@ -86,7 +86,7 @@ class Placer:
         self._ruled: dict[int, RuledPlacement] = {}  # for the routes that affinity rules need
         self._by_domain: dict[int, DomainPlacement] = {}
         self._scores: dict[NodePolicy, NodeScores] = {}
-        self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order: `moves`, and what holds since then
+        self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order, with the `moves` they hold for
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
@@ -99,7 +99,7 @@ class Placer:
     @cached_property
     def calendar(self) -> Calendar:
         """The calendar of this snapshot's nodes, created on first use."""
-        from kant.placement.calendar.calendar import Calendar  # few disciplines plan ahead
+        from kant.placement.calendar.calendar import Calendar  # loaded on first use: few disciplines plan ahead
 
         state = self.snapshot.state
         return Calendar(state.empty, self.snapshot.table, state.shapes)
@@ -123,7 +123,7 @@ class Placer:
     # --- queries and placement ---------------------------------------------------------------------------------
 
     def place(self, shape: Shape, job_row: int = 0) -> Allocation | NoFit:
-        """Place and take the whole gang, or return the first group that does not fit and how many of its pods would.
+        """Place and take the whole gang, or return the first group that does not fit and how many of its pods do.
 
         `job_row` is the row of the job.
         """
@@ -160,7 +160,7 @@ class Placer:
     def clear_of_bookings(
         self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
     ) -> Allocation:
-        """Return an equal place for a gang that is not `booked`, if there is one (`clear_of_bookings.py`).
+        """Return `allocation` moved to equal devices that are not `booked`, if there are any (`clear_of_bookings.py`).
 
         The trial is in the state before the gang was placed.
         """
@@ -235,9 +235,9 @@ class Placer:
         return (self._routes.get(shape.index) or self._choose_route(shape)).may_fit()
 
     def extend(self, shape: Shape, held: Allocation, job_row: int = 0) -> Allocation | NoFit:
-        """Place the additional pods of a gang that keeps `held`: near these, as its level requires.
+        """Place additional pods of a gang that keeps `held`, near the pods that it has and as its level requires.
 
-        `shape` is that of the additional pods.
+        `shape` is the shape of the additional pods.
         """
         if shape.level < 0 and not self.policy_of(shape).preferred_level:
             return self.place(shape, job_row)
@@ -288,7 +288,7 @@ class Placer:
         never, place = None, None
         if isinstance(found, NoFit):
             never = NeverFits(*(getattr(found, field) for field in found.__struct_fields__))
-        elif not (shape.order_dependent or shape.cuts):  # for these, an existing place may not be found
+        elif not (shape.order_dependent or shape.cuts):  # such shapes may miss a place that exists
             place = found[:, NODE], state.with_left[found[:, NODE]]
         self._never[shape.index] = versions, never, place
         return never
@@ -300,13 +300,13 @@ class Placer:
         policy = self.policy_of(shape)
         entangled = bool(shape.ask.rules) and not (shape.cuts or shape.has_affinity) and is_entangled(shape.ask.rules)
         if shape.wide or entangled:
-            from kant.placement.ruled import RuledPlacement  # with the first shape that needs it
+            from kant.placement.ruled import RuledPlacement  # loaded with the first shape that needs it
 
             found = self._routes[shape.index] = self._ruled[shape.index] = self._scored(shape, RuledPlacement)
             if shape.ask.preferences:
                 found.greedy = self._preferred(shape, found.greedy)
             return found
-        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # it may be placed anywhere
+        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # may be placed anywhere
         prefers = policy.preferred_level and not (
             self._zone is None and ignores_topology(policy, shape, self.snapshot.table)
         )
@@ -400,7 +400,7 @@ class Placer:
     # --- what shapes share --------------------------------------------------------------------------------------
 
     def _order(self, policy: NodePolicy) -> tuple[Table, Topology]:
-        """Return the nodes in the policy's tie order, and the topology in the same order."""
+        """Return the nodes in the policy's tie order, and the topology that this order gives."""
         moves, order, topology = self._orders.get(policy.ties, (-1, None, None))
         if order is None or topology is None or moves != self._moves:
             order = tie_order(policy, len(self.snapshot.table), self.seed) if order is None else order

@@ -1,4 +1,4 @@
-"""Defines a node policy: a score, and a choice of devices. The engine does the rest."""
+"""Defines a node policy: a score of nodes, and a choice of devices. `kernels.py` places pods by them."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     source: ClassVar[str] = ""
     tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, knowledge="none", method="packing")
-    """Its place in `kant.model.taxonomy`. Subclasses add `objective` and `resources`, and override the rest."""
+    """The policy's tags in `kant.model.taxonomy`. Subclasses add `objective` and `resources`, and override others."""
     score: ClassVar[Any]  # staticmethod of a Score
-    pick: ClassVar[Any] = staticmethod(pick_tightest)  # of a Pick
+    pick: ClassVar[Any] = staticmethod(pick_tightest)  # staticmethod of a Pick
     fresh: ClassVar[bool] = False
     preferred_level: ClassVar[Level] = ""
     """The level at which one domain should hold a gang that requests no level; "": the fabric is ignored."""
     spreads: ClassVar[bool] = False
-    """Whether pods of one service are kept apart (`spreading`). Gangs that name a level still go by the score."""
+    """Whether pods of one service are kept apart (`spreading`). Gangs that name a level are still placed by score."""
 
     @staticmethod
     def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
-        """Return the terms of this node's `score` for a pod of demand d, for `kant explain`; empty: the number will do.
+        """Return the terms of a node's `score` for a pod of demand d, for `kant explain`; empty: show only the number.
 
         The score must follow from the terms: nodes with equal terms have equal scores. Called like `score`, but in
         plain Python, never compiled.
@@ -69,7 +69,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return {}
 
     ignores_topology: ClassVar[bool] = False
-    """Whether a pod smaller than a node goes to the best of all; else `preferred_level` has its leaf chosen first."""
+    """Whether a pod smaller than a node goes to the best node of all; else with `preferred_level` to a chosen leaf."""
     reads_typical_pods: ClassVar[bool] = False
     """Whether `score`, `pick` or `numbers` use the typical pods. Other policies get none."""
     learns: ClassVar[bool] = False

@@ -75,7 +75,7 @@ def _domains(table: Table, nodes: Table, scores: Table, terms: Table, t: int, se
 
 @inlined
 def _count(table: Table, nodes: Table, scores: Table, terms: Table, seen: Table) -> None:
-    """Add the unscaled scores for the pods in the nodes' domains; SPREAD -1: no domain."""
+    """Add the unscaled PODS and SPREAD scores of each node, by the pods in its domains; SPREAD -1: no domain."""
     for t in range(terms.shape[0]):
         for i in range(nodes.shape[0]):
             at = holder(table, nodes[i], terms, t)
@@ -125,8 +125,8 @@ def best_node(
     """Return the index in `nodes` of the best node; -1 if the pod fits on none.
 
     `index`, `slot` and `order` are the demand's cached index, brought up to date (`kernels.py`). `likes` has for each
-    node of the cluster the weight of the preferred sets that it is in, and how many avoided ones. `last` is the node of
-    the previous pod, -1: none. `scores` receives the score of each node by kind, TOTAL -1 if the pod does not fit.
+    node of the cluster the weight of its preferred node sets, and the number of its avoided node sets. `last` is the
+    node of the previous pod (-1: none). `scores` receives each node's scores by kind; TOTAL -1: the pod does not fit.
     """
     count = nodes.shape[0]
     for i in range(count):

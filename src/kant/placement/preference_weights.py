@@ -25,5 +25,5 @@ class PreferenceWeights(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The weights in the order of `weights` of the kernel."""
+        """The weights in the order that `preference_scores.best_node` expects."""
         return 0, self.policy, self.node_affinity, self.taints, self.pod_affinity, self.spread

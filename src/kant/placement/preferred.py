@@ -92,7 +92,7 @@ class PreferringGroup:
         return int(scores.index[scores.slot_of[self.demand], SCORE, scores.order[PLACE_OF, node]])
 
     def _liked(self) -> Table:
-        """Return for each node the weight of the preferred sets that it is in, and how many avoided ones."""
+        """Return for each node the weight of its preferred node sets, and the number of its avoided ones."""
         sets = self.snapshot.state.shapes.node_sets
         if self._version != sets.version or self._likes.shape[1] != len(self.snapshot.table):
             self._version = sets.version
@@ -157,12 +157,12 @@ class PreferredPlacement(ScoredPlacement):
         self._choices_matter = shape.wide or len(groups) > 1
 
     def place(self, job_row: int) -> Allocation | NoFit:
-        """As `ScoredPlacement.place`."""
+        """Place and take the whole gang by preferences, else by `otherwise`; or return why it does not fit."""
         found = super().place(job_row)
         return self.otherwise.place(job_row) if isinstance(found, NoFit) and self._choices_matter else found
 
     def may_fit(self) -> bool:
-        """As `otherwise.may_fit`."""
+        """Return False if `otherwise` certainly finds no place."""
         return self.otherwise.may_fit()
 
     def _place_group(self, group: int, job_row: int, used: int, asked: int = 0) -> int:

@@ -120,7 +120,7 @@ class _Search:
         return -1
 
     def _wanted(self, group: int) -> list[tuple[int, int, int]]:
-        """Return topology and column of each class that a group has affinity to, and whether its pods count there."""
+        """Return topology and column of each class that a group has affinity to, and 1 if its pods are in the class."""
         return [
             (topology, column, each)
             for topology, column, each, kind, limit, _ in self._entries(self.parts[group][1])

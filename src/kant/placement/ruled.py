@@ -47,7 +47,7 @@ class RuledPlacement:
         self._searches = needs_search(shape.ask.rules)
 
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
-        """Place and take the whole gang, or return the first group that does not fit and how much of it would.
+        """Place and take the whole gang, or return the first group that does not fit and how many of its pods do.
 
         `held` is what an elastic gang already holds. With it, the shape is that of the additional pods.
         """

@@ -58,7 +58,7 @@ class ScoredPlacement:
         self._failure: NoFit | None = None
 
     def place(self, job_row: int) -> Allocation | NoFit:
-        """Place and take the whole gang, or return the first group that does not fit and how much of it would."""
+        """Place and take the whole gang, or return the first group that does not fit and how many of its pods do."""
         if len(self.groups) == 1:
             used = self._place_group(0, job_row, 0)
             if used < 0:

@@ -1,9 +1,9 @@
 """Chooses the slices and the GPU for a pod on a node in MIG mode.
 
-The choice leaves the most places for instances of all profiles. Every free place of every profile counts as one, and
-the pod uses the device and the start that lose the fewest places. So a small instance goes to the end of a GPU that is
-already cut, where no large one could begin. This applies the idea of FGD (Weng et al., USENIX ATC 2023), to lose the
-least of what others could use, to the places in the MIG User Guide; the count is Kant's own.
+A *place* is a start on a GPU at which an instance of some profile fits. The pod uses the device and the start that lose
+the fewest places, over all profiles. So a small instance goes to the end of a GPU that is already cut, where no large
+instance could begin. This applies the idea of FGD (Weng et al., USENIX ATC 2023), to lose the least of what others
+could use, to the places in the MIG User Guide; the count is Kant's own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def slices_capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def best_slices(table: Table, node: int, demands: Table, d: int) -> tuple[int, int]:
-    """Return (device, slices as bits) for a pod that fits: where the fewest places are lost, the first on ties."""
+    """Return the device and slices (bits) for a pod that fits, which lose the fewest places; on ties, the first."""
     first, slices = slices_at(table), 1000 // table[node, MIG]
     best, chosen, least = 0, 0, 1 << 20
     for device in range(end_of_devices(table, node)):

@@ -1,10 +1,10 @@
 """The search for victims in compiled calls: the best set found of running jobs without which a gang fits.
 
-`cheapest_of_few` and `cheapest_of_many` are built around one question: does a set suffice? For most gangs this can be
-decided by a count of free places (`Counted`), and the whole search is one call. If the gang must be placed to find out,
-or a quota is not a column, the same functions run as plain Python with that question.
+`cheapest_of_few` and `cheapest_of_many` ask again and again whether the gang fits once a set of candidates has left.
+For most gangs a count of free places answers (`Counted`), and the whole search is one compiled call. If the gang must
+be placed to find out, or quotas are not in tables, the same functions run as plain Python.
 
-A set is a column with 1 for each candidate in it. Candidates are in order: rank, cost, milli-GPUs, row.
+A set is an array with 1 for each candidate in it. Candidates are in order of rank, cost, milli-GPUs and row.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from kant.placement.guesses import OPTION_WIDTH, Newcomer, find_options, guess
 GUESS = 32
 """A guess by node counts as one trial placement per 32 candidates."""
 
-TRIALS_SO_FAR, KNOWN_SO_FAR = range(2)  # of `counts`
+TRIALS_SO_FAR, KNOWN_SO_FAR = range(2)  # indices of `counts`
 KNOWN = 1 << 12
-"""Number of sets for which it is remembered whether they suffice."""
+"""Maximum size of the table that remembers which sets suffice."""
 
 
 class Counted(NamedTuple):
@@ -37,7 +37,7 @@ class Counted(NamedTuple):
 
     `free` are the places on each node, `totals` those in each domain. `out` and `which` are sets of candidates: those
     that have left by now, and those about which a search asks. `keys` and `answers` remember which sets suffice: the
-    key of a set is the sum of random numbers of its members, modulo 2.
+    key of a set is the bitwise XOR of random numbers of its members.
     """
 
     table: Table
@@ -59,7 +59,7 @@ class Counted(NamedTuple):
 
 @compiled
 def count_without(view: Counted, which: Table) -> bool:
-    """Return whether the gang fits once a set has left, from memory if it has been asked before."""
+    """Return whether the gang fits once a set has left. The answer for a set is remembered."""
     key = 1
     for i in range(which.shape[0]):
         if which[i] == 1:
@@ -100,7 +100,7 @@ def _let_leave(view: Counted, which: Table) -> None:
 
 @inlined
 def _suffices(view: Counted, which: Table) -> bool:
-    return count_without(view, which)  # a kernel of its own: each kernel that inlines it takes seconds to compile
+    return count_without(view, which)  # not inlined: that would take seconds to compile in each caller
 
 
 @compiled
@@ -136,7 +136,7 @@ def no_one(count: int) -> Table:
 
 @inlined
 def copy_set(source: Table, target: Table) -> None:
-    """Copy a set. A slice would do, but Numba takes seconds to compile its error for unequal shapes."""
+    """Copy a set. Numba takes seconds to compile a slice assignment, with its check for unequal shapes."""
     for i in range(target.shape[0]):
         target[i] = source[i]
 
@@ -168,7 +168,7 @@ Inline = Callable[[Any], Any]
 
 
 class Search(NamedTuple):
-    """The functions of the search around one question."""
+    """The functions of a search for victims."""
 
     cheapest_of_few: Callable[..., bool]
     cheapest_of_many: Callable[..., bool]
@@ -176,8 +176,8 @@ class Search(NamedTuple):
 
 
 def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: Inline) -> Search:
-    """Build the search. `suffices(view, which)` returns whether the gang fits and is within quota without a set,
-    `admitted(view, which)` only the latter. `view.which` is a set for the search, `view.counts` counts placements.
+    """Build the search. `suffices(view, which)` returns whether the gang fits and is within quota once a set has left,
+    `admitted(view, which)` only whether it is within quota. `view.counts` counts trial placements.
     """
 
     @inline
@@ -188,7 +188,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
 
     @inline
     def without_unneeded(view: Any, which: Table, order: Table, by_quota: bool) -> None:
-        """Take unneeded members out of `which`, tested in this order.
+        """Take unneeded members out of `which`, tested in the given order.
 
         Members are tested in batches that double after each success. If `suffices` is monotone, the result equals
         testing one by one, in about k log(n / k) tests for k members of n: the idea of U. Junker, QuickXplain, AAAI
@@ -259,8 +259,8 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
                 continue
             if not suffices(view, set_first(which, end)):
                 continue
-            bound[0] = 1 << LIMB  # above all weights
-            for turn in range(2):  # the least weight; then, of the sets of equal weight, that of the first rows
+            bound[0] = 1 << LIMB  # more than any weight
+            for turn in range(2):  # first find the least weight, then the set of this weight with the smallest rows
                 at = 0
                 for k in range(count):
                     i = candidates.by_row[k] if turn == 1 else candidates.light[0, count - 1 - k]
@@ -369,7 +369,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     def lowest_ranks(
         view: Any, newcomer: Newcomer, candidates: Candidates, cap: int, limit: int, monotone: bool, best: Table
     ) -> bool:
-        """Write to `best` the best set found in the lowest rank class in which there is one."""
+        """Write to `best` the best set found among candidates up to the lowest rank with which a set is found."""
         count = best.shape[0]
         which, found = no_one(count), no_one(count)
         best[:] = 0
@@ -416,8 +416,8 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     ) -> bool:
         """Write the best set found within the cap to `best`; none of its members can be left out.
 
-        Returns False if there is none, or it finds none. With `monotone`, more free capacity never prevents the gang
-        from fitting. After `limit` trial placements the best set so far is taken.
+        Returns False if it finds no set. With `monotone`, more free capacity never prevents the gang from fitting.
+        After `limit` trial placements the best set so far is taken.
         """
         if not lowest_ranks(view, newcomer, candidates, cap, limit, monotone, best):
             return False
@@ -439,7 +439,7 @@ COUNTING = make_search(_suffices, _admitted, compiled, inlined)
 
 
 class Asked(Protocol):
-    """A search in Python: whether the gang fits and its quota admits it without a set. It counts placements."""
+    """What a search in plain Python asks: whether the gang fits and is within quota once a set (bits) has left."""
 
     which: Table
     counts: Table
@@ -457,4 +457,4 @@ ASKING = make_search(
     lambda view, which: view.suffices(as_bits(which)), lambda view, which: view.admitted(as_bits(which)),
     _as_it_is, _as_it_is,
 )  # fmt: skip
-"""The search for all other gangs: around an `Asked`, as plain Python."""
+"""The search for all other gangs, in plain Python; its `view` is an `Asked`."""

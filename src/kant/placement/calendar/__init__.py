@@ -1,1 +1,1 @@
-"""The calendar: what every node is committed to from now on, and when a gang can start around that."""
+"""The calendar: the present and future commitments of every node, and when a gang can start around them."""

@@ -1,4 +1,4 @@
-"""The tables of the calendar, bundled as one argument of the kernels that search it and move reservations."""
+"""The tables of the calendar, as one argument of the compiled functions that search it and move reservations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.placement.topology.index import COLUMNS
 
 # --- gangs: what a shape asks for, a row each, by its index (`Calendar.gang_of`) -------------------------------------
 G_FIRST = 0  # row of `parts` with its first group
-G_PARTS = 1  # groups; 0: the calendar cannot reserve for it, or has not seen it
+G_PARTS = 1  # number of groups; 0: the calendar cannot reserve for the gang, or has not seen it
 G_COLUMN = 2  # column of the node table for the domain that must hold all pods; ANYWHERE, ONE_NODE
 G_MILLI = 3
 G_POOLS = 4
@@ -25,18 +25,18 @@ ANYWHERE, ONE_NODE = -1, -2
 Q_PODS, Q_DEMAND, Q_NUMBER = range(3)
 PART_WIDTH = 3
 
-# --- spans: what each job holds, by the row of the job ----------------------------------------------------------------
+# --- spans: what each job holds, by the row of the job (times in µs) --------------------------------------------------
 H_FIRST = 0  # row of `arena` with its first piece
-H_COUNT = 1  # pieces; 0: it holds nothing
+H_COUNT = 1  # number of pieces; 0: the job holds nothing
 H_START = 2
 H_END = 3
-H_OPENED = 4  # `Forecast.opened` when no sooner start was found; 0: not searched since
+H_OPENED = 4  # `Forecast.opened` when a search found no earlier start; 0: not searched since
 H_MOVED = 5  # 1: other reservations were allowed to move in that search
-H_VERSION = 6  # `version_of` the calendar when other reservations last could not move for it
-H_FAILED = 7  # the start that it would have had then
-H_UNTIL = 8  # until when they cannot move, if the version stays the same
-H_BEFORE = 9  # nor if a job starts that ends before this time,
-H_NODES = 10  # on other nodes than these (bits, by the index of the node modulo NODE_BITS)
+H_VERSION = 6  # `version_of` the calendar when `make_way` last failed for the job
+H_FAILED = 7  # the start for which it failed
+H_UNTIL = 8  # with the same version, `make_way` would fail again until this time
+H_BEFORE = 9  # it would fail again even after new commitments that end before this time
+H_NODES = 10  # and use none of these nodes (bits, by the index of the node modulo NODE_BITS)
 SPAN_WIDTH = 11
 NODE_BITS = 62
 
@@ -47,7 +47,7 @@ def gang_of(shape: int) -> int:
 
 
 def rows_of(shape: Shape, first: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Return the row of a gang, and the rows of its groups; the groups go from row `first` of `parts` on."""
+    """Return the row of a gang, and the rows of its groups, which belong in `parts` from row `first` on."""
     column = ANYWHERE
     if shape.required:
         column = COLUMNS[shape.level - 1] if shape.level else ONE_NODE
@@ -57,20 +57,20 @@ def rows_of(shape: Shape, first: int) -> tuple[tuple[int, ...], list[tuple[int, 
 
 
 FULL = -1
-"""The start that a search returns if room for more slots must be made first."""
+"""A search returns this in place of a start if the caller must make room for more slots and search again."""
 
 
 class Book(NamedTuple):
-    """All tables except the store, which is replaced when it grows."""
+    """All tables of the calendar except the store of commitments, which is replaced when it grows."""
 
     empty: Table
     table: Table
     ledgers: Table
-    used: Table  # rows of the store
+    used: Table  # number of used rows of the store
     freed: Table
     taken: Table
     demands: Table
-    most: Table  # pods on the empty node that fits the most, by demand; -1: not computed
+    most: Table  # by demand: the most pods that fit on one empty node; -1: not computed
     slots: Table
     bounds: Table
     floors: Table
@@ -81,10 +81,10 @@ class Book(NamedTuple):
     gangs: Table
     parts: Table
     spans: Table
-    arena: Table  # pieces of jobs, and stale ones
-    pieces: Table  # rows of the arena
+    arena: Table  # pieces that jobs hold, and stale ones
+    pieces: Table  # number of used rows of the arena
 
 
 def zeros(*shape: int) -> Table:
-    """Return an empty table."""
+    """Return a table of zeros."""
     return np.zeros(shape, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The calendar: what every node is committed to from now on, and when a gang can start around that.
+"""The calendar: the present and future commitments of every node, and when a gang can start around them.
 
 Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks for
 the earliest start of a gang on real devices (a reservation that can be kept), whether a reservation still holds, and
@@ -7,7 +7,7 @@ several groups are placed one after the other, as the Placer does.
 
 Reservations made and kept in this way for each waiting job are conservative backfilling (A. W. Mu'alem and D. G.
 Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
-backfilling", IEEE TPDS 12(6), 2001). For one job only, they are EASY backfilling. Here they are devices, not counts.
+backfilling", IEEE TPDS 12(6), 2001). For one job only, they are EASY backfilling. Kant reserves devices, not counts.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ BOUND_CELLS = 1 << 23
 """Maximum number of bounds over all slots: 670 pairs of a demand and a duration class at 12,500 nodes, 67 MB."""
 
 _NOTHING: Allocation = zeros(0, WIDTH)
-_TIGHT = np.zeros(0, dtype=np.bool_)  # no nodes without valid bounds
+_TIGHT = np.zeros(0, dtype=np.bool_)  # all nodes have valid bounds
 
 Commitment = tuple[Allocation, int, int]
-"""What is committed, from when to when (µs)."""
+"""The allocation that is committed, and the start and end of the commitment (µs)."""
 
 
 class Calendar:
@@ -78,7 +78,7 @@ class Calendar:
 
     `empty` has the capacity of each node, `table` the nodes in service. `table` is read on every query, so no call is
     needed when a node fails or returns, except for lost devices (`lack`). Commitments are accepted as given. If they
-    contradict each other (a job outlives its estimate), `holds` returns False, and nothing is free there.
+    contradict each other (a job outlives its estimate), `holds` returns False, and their devices are not free.
     """
 
     def __init__(self, empty: Table, table: Table, shapes: Shapes) -> None:
@@ -87,7 +87,7 @@ class Calendar:
         self._table = table
         self._shapes = shapes
         self.held: dict[int, Commitment] = {}
-        """What is committed, from when to when, by key."""
+        """The commitments, by key."""
         self._store: Table = zeros(16 * nodes, COMMITMENT_WIDTH)
         self.no_room = NoRoom(shapes)
         self._met = 0  # number of shapes of jobs whose gangs are in the book
@@ -128,7 +128,7 @@ class Calendar:
         return self.held[key][2]
 
     def add(self, key: int, allocation: Allocation, start: int, end: int) -> None:
-        """Commit the devices, CPU and memory of `allocation` over [start, end). A job has one commitment."""
+        """Commit the devices, CPU and memory of `allocation` over [start, end). A job has at most one commitment."""
         if key in self.held or key < 0 or not start < end <= FOREVER:
             raise StateError(f"job row {key} is committed already, or the time range is empty: [{start}, {end})")
         self._enter(key, allocation, start, end)
@@ -186,7 +186,7 @@ class Calendar:
     def _count(self, allocation: Allocation, start: int, end: int, sign: int) -> None:
         """Update the counts for a commitment that is added (`sign` -1) or removed (1)."""
         for pools, steps in list(self._steps.items()):
-            if len(steps) > 4 * len(self.held) + 64:  # most of them have ended
+            if len(steps) > 4 * len(self.held) + 64:  # most of the steps are of ended commitments
                 del self._steps[pools]
             else:
                 ledgers = self._book.ledgers
@@ -222,13 +222,13 @@ class Calendar:
         return book
 
     def tables(self, jobs: int, more: int) -> tuple[Book, Table, Table, Table]:
-        """Return book, store, runs without room, and a table of reservations, for `jobs` jobs and `more` pieces."""
+        """Return the book with room for `jobs` jobs and `more` pieces, the store, `no_room.table`, and scratch rows."""
         self.no_room.meet()
         self._meet_all()
         return self._room_for(jobs, more), self._store, self.no_room.table, self._pieces
 
     def follow(self, store: Table, held: dict[int, Allocation], now: int) -> None:
-        """Record what kernels planned up to `now`: jobs have the allocations `held`, for as long as the book says."""
+        """Record what compiled code planned up to `now`: what jobs hold (`held`), for as long as the book says."""
         spans = self._book.spans[list(held), H_START : H_END + 1].tolist()
         lost = {key: one for key, one in self.held.items() if key < 0}
         self.held = lost | {row: (held[row], *span) for row, span in zip(held, spans, strict=True)}
@@ -265,7 +265,7 @@ class Calendar:
         return best
 
     def least_start(self, shape: Shape, duration: int, not_before: int) -> int:
-        """Return the first time from `not_before` on when its pools have enough GPUs free for `duration`, or NEVER."""
+        """Return when, from `not_before` on, the gang's pools first have enough free GPUs for `duration`; or NEVER."""
         duration = min(max(duration, 1), FOREVER)
         return int(first_count(self._counted(shape.pool_bits), shape.gpu_milli, duration, not_before, 0, NEVER, NEVER))
 
@@ -306,7 +306,7 @@ class Calendar:
             start = later
         ends = sorted({end for _, _, end in self.held.values() if start < end < FOREVER})
         found, low, high = None, 0, len(ends) - 1
-        trial = high  # try the last first: if it does not fit then, it never does
+        trial = high  # try the last end first: if the gang does not fit then, it never does
         while low <= high:
             _, pieces = self._at(shape, duration, now, ends[trial], column, domain)
             if len(pieces):
@@ -337,10 +337,10 @@ class Calendar:
     def make_way(
         self, reserved: Table, row: int, shape: Shape, duration: int, start: int, now: int
     ) -> tuple[Allocation, list[int]] | None:
-        """Find a place for a job at `start`, not before `now`, and move reservations for it.
+        """Find devices for a job at `start`, not before `now`, and move other reservations to free them.
 
-        `reserved` has job rows that may move if they begin no earlier, and the indices of their shapes (-1: it stays).
-        Their starts stay. None, and nothing moved, if there is no such place; else the job's own place is removed.
+        `reserved` has job rows and the indices of their shapes (-1: may not move). Reservations from `start` on may
+        move, but keep their times. Returns None, and moves nothing, if that fails; else removes the job's reservation.
         """
         duration, moves = min(max(duration, 1), FOREVER), self._moves(reserved, row)
         while True:
@@ -355,8 +355,8 @@ class Calendar:
         self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, given: int,
         reserved: Table | None, attempts: Table, now: int, opened: int,
     ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]:  # fmt: skip
-        """Call the kernel (moves.py). Returns the job's position, whether it keeps its reservation, the earlier start
-        and place, if any, and the jobs that moved.
+        """Call `first_sooner` (moves.py). Returns the job's position, whether it keeps its reservation, the earlier
+        start and its pieces, if any, and the jobs whose reservations moved.
         """
         moves = self._moves(reserved, len(jobs) - 1)
         while True:
@@ -378,7 +378,7 @@ class Calendar:
         self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
-        """Call the kernel (moves.py). Returns the job's position, its place and the jobs that moved, if any did."""
+        """Call `first_candidate` (moves.py). Returns the job's position; if others moved, also its pieces and them."""
         self.no_room.meet()
         moves = self._moves(reserved, len(jobs) - 1)
         while True:
@@ -392,7 +392,7 @@ class Calendar:
         return (at, pieces, self._take_in(moves, rows.item(at))) if what == MADE_WAY else (at, None, [])
 
     def ask_again(self, rows: list[int]) -> None:
-        """Forget that no sooner start was found for these jobs."""
+        """Forget that earlier searches found no earlier start for these jobs."""
         spans = self._book.spans
         if rows and max(rows) < len(spans):
             spans[rows, H_OPENED] = 0
@@ -484,8 +484,8 @@ class Calendar:
     def blocked(self, now: int, until: int) -> Allocation:
         """Return what is free now on nodes in service, but reserved for a commitment that starts in (now, until).
 
-        Once this is taken, everything that is free stays free throughout [now, until). Its pieces (TAG -1, PODS 1) can
-        be taken, all together, from a node table on which exactly the current commitments are taken.
+        Once this is taken, all capacity that is still free stays free throughout [now, until). The pieces (TAG -1,
+        PODS 1) can be taken, all together, from a node table on which exactly the current commitments are taken.
         """
         if now < self._asked:
             self._book.ledgers[:, L_CHANGE] = -1

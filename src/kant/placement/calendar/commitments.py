@@ -24,16 +24,16 @@ C_CPU = 4
 C_MEMORY = 5
 C_KEY = 6  # the job
 C_SLICES = 7  # MIG slices of each of the devices, as bits
-C_COUNTED = 8  # the demand its pods count as (`kant.model.placement.COUNTED`)
+C_COUNTED = 8  # COUNTED of the piece (`kant.model.placement`)
 C_PODS = 9
 COMMITMENT_WIDTH = 10
 
 # --- ledgers: one row a node --------------------------------------------------------------------------------------
 L_FIRST = 0  # row of the store where the node's commitments begin
 L_COUNT = 1
-L_ROOM = 2  # rows reserved for them; beyond that they must move
+L_ROOM = 2  # rows of the store reserved for the node; if more are needed, its commitments move to other rows
 L_CHANGE = 3  # L_RISE is valid until this time; -1: it must be computed
-L_RISE = 4  # first time at which more of anything is committed than now
+L_RISE = 4  # first time at which more GPUs, CPU or memory are committed than now
 L_GPUS = 5  # of the node; kept here so that a check of a node touches little memory
 L_POOL = 6
 LEDGER_WIDTH = 8  # one cache line
@@ -123,13 +123,13 @@ def mask_throughout(store: Table, ledgers: Table, node: int, start: int, until: 
 
 @inlined
 def freed_by(store: Table, ledgers: Table, node: int, start: int) -> tuple[int, int]:
-    """Return the last end of a node's commitment up to `start` (0: none), and the devices of all that end by then."""
+    """Return the last end of a node's commitments up to `start` (0: none), and the devices of these commitments."""
     last = mask = 0
     first = ledgers[node, L_FIRST]
     for row in range(first, first + ledgers[node, L_COUNT]):
         if store[row, C_END] > start:
             break
-        if store[row, C_START] < start:  # otherwise it is hidden
+        if store[row, C_START] < start:  # otherwise the commitment is `HIDDEN`
             last = store[row, C_END]
             mask |= store[row, C_MASK]
     return int(last), int(mask)
@@ -145,7 +145,7 @@ def _reaches(free: int, amount: int, pods: int) -> bool:
 def _counts_reach(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, start: int, until: int
 ) -> bool:
-    """Return whether rules and exact amounts allow `pods` pods there, as if all commitments of the window added up."""
+    """Return whether rules and exact amounts allow `pods` pods on the node if all commitments of the window add up."""
     first = ledgers[node, L_FIRST]
     for entry in range(demands[d, c.D_ENTRIES]):
         at = c.DEMAND_WIDTH + c.ENTRY_WIDTH * entry

@@ -1,7 +1,7 @@
 """GPUs over time as a plain count: when enough of them are free at the same time, on any nodes.
 
-Backfilling is defined on such counts (A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001). Where every node has
-one GPU a count implies a place, if reservations may move; on other nodes it is a necessary condition.
+Backfilling is defined on such counts (A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001). If every node has one
+GPU, a gang fits when the count suffices and reservations may move. On other nodes the count is a necessary condition.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _change(times: Column, changes: Column, known: Column, used: int, time: int,
 def count_steps(table: Table, store: Table, ledgers: Table, pools: int, now: int) -> Table:
     """Return the free capacity over time of the nodes of `pools` (bits) that are in service, from `now` on.
 
-    Commitments that have begun by then count from time 0 on.
+    Commitments that have begun by `now` count from time 0 on.
     """
     rows = 1
     for node in range(table.shape[0]):
@@ -57,7 +57,7 @@ def count_steps(table: Table, store: Table, ledgers: Table, pools: int, now: int
             rows += 2 * ledgers[node, L_COUNT]
     times = np.zeros(rows, dtype=np.int64)
     changes = np.zeros(rows, dtype=np.int64)
-    known = np.zeros(2 * rows + (3 if rows % 5 == 2 else 1), dtype=np.int64)  # prime to a second in microseconds
+    known = np.zeros(2 * rows + (3 if rows % 5 == 2 else 1), dtype=np.int64)  # odd and no multiple of 5
     used = 1
     for node in range(table.shape[0]):
         if table[node, STATUS] != 0 or not (pools >> ledgers[node, L_POOL]) & 1:

@@ -52,7 +52,7 @@ SPARE = 4
 # --- nodes that a search has examined -----------------------------------------------------------------------------
 E_NODE = 0
 E_PODS = 1  # pods that fit at the time examined
-E_NEXT = 2  # when one more fits after that; NEVER: none does
+E_NEXT = 2  # the next time at which one more pod fits; NEVER: none ever does
 ENTRY_WIDTH = 3
 
 
@@ -78,7 +78,7 @@ def look(
     empty: Table, store: Table, ledgers: Table, demands: Table, d: int, duration: int, least: int, now: int,
     not_before: int, bounds: Table, floors: Table, slot: int, node: int, rows: Table,
 ) -> int:  # fmt: skip
-    """Return when a pod fits on the node for `duration`, if the node is in service then; update its bound."""
+    """Return when a pod fits on the node for `duration`, if the node is then in service. Updates the node's bound."""
     bound = NEVER
     if c.admits(demands, d, ledgers[node, L_POOL], node):
         bound = first_start(empty, store, ledgers, node, demands, d, 1, max(bounds[slot, node], now), least, rows)
@@ -175,19 +175,19 @@ def search(
     book: Book, store: Table, slot: int, d: int, count: int, most: int, duration: int, least: int, now: int,
     not_before: int, limit: int, column: int, domain: int,
 ) -> tuple[int, Table]:  # fmt: skip
-    """As `find_earliest` before `limit`, with bounds that are up to date."""
+    """Do the search of `find_earliest`, with bounds that are up to date."""
     empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
     bounds, floors, marks, entries, heap = book.bounds, book.floors, book.marks, book.entries, book.heap
     if limit < NEVER and not are_before(bounds, floors, slot, (count + most - 1) // most, limit):
         return NEVER, book.arena[:0]
     met = np.zeros(empty.shape[0], dtype=np.bool_)
     known = placed = 0
-    horizon = -1  # every node with a bound up to here has been examined
+    horizon = -1  # every node with a bound up to this time has been examined
     while True:
         start = moment_of(entries, known, most, count - placed, heap)
         if start > horizon and horizon < limit - 1:
-            # At most twice as many nodes as are known, plus a few: so there are few steps, and few nodes are examined
-            # needlessly.
+            # Examine more nodes: about as many as have been examined, plus a few. So there are few steps, and few nodes
+            # are examined in vain.
             more = (count + most - 1) // most + known + SPARE
             horizon = reach_of(bounds, floors, slot, met, more, not_before, heap)
             if start < horizon:
@@ -242,7 +242,7 @@ def settle(
     """Return pieces for `count` pods at `start`: on the nodes freed last, then on those with the least free, by index.
 
     Capacity that is free from `now` on is taken last, to keep it for jobs that start before. A node's free capacity is
-    the part of its GPUs that is free throughout; for pods of whole GPUs, the number of GPUs that are wholly free.
+    the part of its GPUs that is free for all of `duration`; for pods of whole GPUs, the number of wholly free GPUs.
     """
     nodes, until = empty.shape[0], start + duration
     shares = demands[d, c.D_TAG] == 0
@@ -294,9 +294,9 @@ def settle(
 
 @inlined
 def settled_until(span: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int) -> None:
-    """Lower in `span` the time until which `settle` would choose the same pieces, whatever starts before that time.
+    """Lower H_UNTIL in `span` to the time until which `settle` chooses these pieces again, whatever starts before then.
 
-    This depends on what ends before `start`: on the last end of each node and, if devices are left over, on all ends.
+    The choice depends on the last end of each node before `start` and, if devices are left over, on all its ends.
     """
     for i in range(pieces.shape[0]):
         node = pieces[i, 0]

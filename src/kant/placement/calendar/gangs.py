@@ -63,7 +63,7 @@ def place_gang(
             found[:, GROUP] = part[Q_NUMBER]
             pieces[written : written + found.shape[0]] = found
             written += found.shape[0]
-            if count > 1:  # without an end: otherwise the next pod could always wait for this one
+            if count > 1:  # without an end, so that the next group is not placed after these pods have ended
                 store = commit(store, book.used, book.ledgers, book.taken, found, TRIED, start, FOREVER)
         if count > 1:
             release(store, book.ledgers, book.freed, pieces[:written], TRIED, True)
@@ -71,7 +71,7 @@ def place_gang(
             return FULL, nothing, store
         if failed < 0:
             return start, pieces[:written], store
-        if failed == 0:  # it does not fit alone either
+        if failed == 0:  # the group does not fit alone either
             return possible, nothing, store
         later = min(later, possible)
         ahead = order[failed]
@@ -86,7 +86,7 @@ def place_somewhere(
 ) -> tuple[int, Table, Table]:
     """Call `place_gang` for the first domain where it succeeds, if the gang requires one."""
     column, part = book.gangs[gang, G_COLUMN], book.parts[book.gangs[gang, G_FIRST]]
-    if column == ANYWHERE and book.gangs[gang, G_PARTS] == 1:  # as `place_gang` does
+    if column == ANYWHERE and book.gangs[gang, G_PARTS] == 1:  # the same as `place_gang`
         made, pieces = place_at(book, store, part[Q_DEMAND], part[Q_PODS], duration, now, start, column, 0, stale)
         pieces[:, GROUP] = part[Q_NUMBER]
         return made, pieces, store

@@ -1,4 +1,4 @@
-"""The order of a few integers, for kernels: NumPy's sorts, as Numba compiles them, count references at each step."""
+"""A sort of a few integers for compiled code: NumPy's sorts, as Numba compiles them, count references at each step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from kant.compiled import inlined
 
 RUN = 8
-"""Keys that are put in order one by one, before such runs are merged."""
+"""The length of the runs of keys that insertion sort puts in order, before the runs are merged."""
 
 
 @inlined

@@ -1,8 +1,8 @@
 """Bounds: for each demand and class of durations, the time from which on it is worth examining each node.
 
 A bound says that no pod of that demand can start on the node before this time, for the shortest duration of the class.
-Bounds follow commitments and freed spans by arithmetic on the spans in the rings; they are never too late. They may be
-too early if several commitments together are in the way: examining the node corrects that.
+Bounds are updated from the committed and freed spans in the rings alone; they are never too late. They may be too early
+if several commitments together are in the way: examining the node corrects that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOKS = 3  # how often searches examined a node for this slot
 SLOT_WIDTH = 4
 
 SIZES = 64
-"""Classes of durations, by the power of two that they begin with; columns of the table of slot numbers, by demand."""
+"""Number of duration classes: class k begins at 2**k µs. It is also the number of columns of the table of slots."""
 
 BLOCK = 16
 """Number of adjacent nodes of which the least bound is kept, so that a search can skip blocks without candidates."""
@@ -77,10 +77,10 @@ def set_bound(bounds: Table, floors: Table, slot: int, node: int, bound: int) ->
 
 @inlined
 def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, size: int) -> int:
-    """Return the slot for the bounds of a demand and a duration class; -1: none is left and more can be made.
+    """Return the slot for the bounds of a demand and a duration class; -1: the caller must make more slots first.
 
-    Row 0 of `slots` has the number in use, and 1 if more can be made; each other row has the slots of one demand. If no
-    more can be made, all are dropped.
+    Row 0 of `slots` has the number of used slots, and 1 if more can be made; each other row has the slots of a demand.
+    If all slots are used and no more can be made, all are dropped.
     """
     slot = slots[d + 1, size]
     if slot >= 0:
@@ -104,7 +104,7 @@ def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, s
 
 @inlined
 def lowered(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
-    """Return a bound after [start, end) was freed, in a gap from `left` to `right`: new windows touch that span."""
+    """Return a bound after a span from `start` on was freed in a gap [left, right): new windows touch the span."""
     if gpus == 0:
         return min(bound, max(start - least + 1, 0))
     if right - left < least:
@@ -165,7 +165,7 @@ def lower_own(
 def reach_of(
     bounds: Table, floors: Table, slot: int, met: NDArray[np.bool_], nodes: int, not_before: int, heap: Table
 ) -> int:
-    """Return the time by which `nodes` more nodes have their bounds; NEVER if there are fewer nodes."""
+    """Return the earliest time up to which `nodes` nodes outside `met` have their bounds; NEVER: there are too few."""
     if nodes == 0:
         return not_before
     size = total = 0

@@ -60,24 +60,24 @@ from kant.placement.calendar.store import HIDDEN, RING_WIDTH, commit, release, s
 
 # --- reservations that may move, in the order of their starts ---------------------------------------------------------
 M_ROW = 0
-M_GANG = 1  # the gang as which it may be placed; below zero: it may not move
-M_CHANGED = 2  # 1: it has moved
+M_GANG = 1  # row of the job's gang; below zero: the reservation may not move
+M_CHANGED = 2  # 1: the reservation has moved
 M_FIRST = 3  # row of `arena` with its new pieces
 M_COUNT = 4
 MOVE_WIDTH = 5
 
 NEW = -(1 << 40)
-"""Minus the row of a job, this is the key of the place that the job has on trial, besides the place that it holds."""
+"""`NEW` minus the row of a job is the key of the job's tentative commitment, which it has beside its present one."""
 
 NOWHERE = -2
 """The start of a job that has no place at that time, whichever reservations move."""
 
 # --- results of `first_sooner` -------------------------------------------------------------------------------------
 ASKED = 0  # undecided: this job must be handled in another way; or all rows are done
-SOONER = 1  # it can start earlier
-MADE_WAY = 2  # it can start earlier, since others have moved
-KEPT = 3  # it keeps its reservation, and its wait is not recorded yet
-ELSEWHERE = 4  # the free GPUs of its pools must be counted first
+SOONER = 1  # the job can start earlier
+MADE_WAY = 2  # the job can start earlier, since other reservations have moved
+KEPT = 3  # the job keeps its reservation, and its wait is not recorded yet
+ELSEWHERE = 4  # the free GPUs of the job's pools must be counted first
 
 
 @inlined
@@ -100,7 +100,7 @@ def has_place(
 ) -> bool:
     """Return False if a job certainly has no place at `start`, even without the commitments that begin then or later.
 
-    It counts the devices of all nodes, in service or not, and only for a gang of one group with whole GPUs.
+    Only a gang of one group with whole GPUs is checked, against the devices of all nodes, in service or not.
     """
     demands, bounds, ledgers = book.demands, book.bounds, book.ledgers
     first = book.gangs[gang, G_FIRST]
@@ -115,7 +115,7 @@ def has_place(
         first, mask = ledgers[node, L_FIRST], 0
         for k in range(first + ledgers[node, L_COUNT] - 1, first - 1, -1):
             if store[k, C_END] <= start:
-                break  # they are in the order of their ends
+                break  # commitments are in the order of their ends
             if store[k, C_START] < start and store[k, C_KEY] != row:
                 mask |= store[k, C_MASK]
         pods += (ledgers[node, L_GPUS] - c.bits_in(mask)) // demands[d, c.D_GPUS]
@@ -130,9 +130,9 @@ def make_way(
 ) -> tuple[int, Table, Table]:
     """Find a place for a job at `start`; the reservations in `moves` that begin no earlier may move for it.
 
-    Returns `start`, its pieces and the store. Instead of `start`: NEVER if there is no place, NOWHERE if there would be
-    none even without the later reservations, or FULL; then nothing has moved. Moved reservations are marked in `moves`,
-    with their new pieces in the arena. The job's former place is released.
+    Returns `start`, the job's pieces and the store. Instead of `start`: NEVER if there is no place, NOWHERE if there
+    would be none even without the later reservations, or FULL; then nothing has moved. Moved reservations are marked in
+    `moves`, with their new pieces in the arena. The job's former place is released.
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
     empty, table, demands, rows, used, freed, gangs = (
@@ -148,7 +148,7 @@ def make_way(
     failed = spans[row]
     failed[H_VERSION], failed[H_FAILED], failed[H_UNTIL] = version_of(freed, book.taken), start, NEVER
     failed[H_BEFORE], failed[H_NODES] = start + 1, 0
-    unread = np.zeros((2, RING_WIDTH), dtype=np.int64)  # bounds do not follow places on trial
+    unread = np.zeros((2, RING_WIDTH), dtype=np.int64)  # nobody reads it: bounds ignore tentative commitments
     stale = np.zeros(empty.shape[0], dtype=np.bool_)
     for k in range(moves.shape[0]):
         moves[k, M_CHANGED] = 0
@@ -192,7 +192,7 @@ def make_way(
         release(store, ledgers, freed, pieces, NEW - row, False)
     for k in range(moves.shape[0]):
         other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
-        stays = k < placed and moves[k, M_CHANGED] == 0  # it has its former start again
+        stays = k < placed and moves[k, M_CHANGED] == 0  # the reservation has its former start again
         if other == row or (spans[other, H_START] >= start and not stays):
             old, new = held_by(spans, arena, other), arena[first : first + count]
             set_start(store, ledgers, old, other, spans[other, H_START])
@@ -214,9 +214,9 @@ def make_way(
 
 @compiled
 def keep_failures(book: Book, rows: Table, version: int, pieces: Table, end: int) -> None:
-    """Let failed attempts to make way stand that do not depend on `pieces`, committed since `version` and until `end`.
+    """Keep the recorded failures of `make_way` that do not depend on `pieces`, committed since `version` until `end`.
 
-    `end` -1: nothing has changed since.
+    `end` -1: nothing was committed since `version`.
     """
     nodes, current = 0, version_of(book.freed, book.taken)
     for i in range(pieces.shape[0]):
@@ -259,7 +259,7 @@ def first_sooner(
             continue  # nothing has opened since the last search failed
         alone = moves.shape[0] == 0 or (moves.shape[0] == 1 and moves[0, M_ROW] == row)
         may_move = gangs[gang, G_MILLI] > 0 and not crowded and not alone
-        failed = NEVER  # others cannot make way for this start
+        failed = NEVER  # a start for which others cannot make way; NEVER: none is known
         if searched and span[H_VERSION] == version_of(book.freed, book.taken) and span[H_UNTIL] > now:
             failed = span[H_FAILED] if span[H_FAILED] > now else NEVER
         if may_move and attempts[0] > 0 and failed == NEVER and gangs[gang, G_POOLS] != pools:

@@ -8,9 +8,9 @@ from kant.cluster.columns import Table, longer
 from kant.cluster.shapes import Shapes
 from kant.compiled import compiled
 
-# For each shape: the shortest run time (µs) without room, and the free-up stamp then; the same while the reservations
-# stay as they are; and 1 if its jobs are tried in any case, since they can get no reservation and may be forced to
-# start, or have several sizes.
+# For each shape: the shortest run time (µs) without room, with the stamp of the freed capacity then (N_RUN, N_STAMP); a
+# run time without room beside the present reservations and their version (N_RUN_NOW, N_NOW); N_INSISTS: 1 if its jobs
+# are always tried, since they can get no reservation or are elastic.
 N_RUN, N_STAMP, N_RUN_NOW, N_NOW, N_INSISTS = range(5)
 WIDTH = 5
 

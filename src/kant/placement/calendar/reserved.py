@@ -79,7 +79,7 @@ def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, s
 
 @inlined
 def _note_rise(store: Table, ledgers: Table, node: int, now: int, demands: Table, rows: Table) -> None:
-    """Record when more of anything will be committed on the node than now, and until when this is valid."""
+    """Record when more GPUs, CPU or memory of the node will be committed than now, and until when this is valid."""
     first = ledgers[node, L_FIRST]
     last = first + ledgers[node, L_COUNT]
     rise = change = NEVER
@@ -149,7 +149,7 @@ def promised(
         if used == begin and (pieces[used, 4] > 0 or pieces[used, 5] > 0):
             used += 1
         first = ledgers[node, L_FIRST]
-        for row in range(first, first + ledgers[node, L_COUNT]):  # pods that will count there are counted now
+        for row in range(first, first + ledgers[node, L_COUNT]):  # count pods now that will count on the node later
             if store[row, C_COUNTED] > 0 and now < store[row, C_START] < until:
                 _open_piece(pieces, used, node)
                 pieces[used, 1], pieces[used, 8] = store[row, C_PODS], store[row, C_COUNTED]

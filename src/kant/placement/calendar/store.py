@@ -61,7 +61,7 @@ def note_span(ring: Table, node: int, start: int, end: int, left: int, right: in
 
 @inlined
 def resettled(store: Table, used: Table, ledgers: Table) -> Table:
-    """Return a store with all ledgers, each with space to double. Rows that moved ledgers left behind are dropped."""
+    """Return a new store with all ledgers, each with space to double. Rows that belong to no ledger are dropped."""
     rows = 0
     for node in range(ledgers.shape[0]):
         rows += max(2 * ledgers[node, L_COUNT], 4)
@@ -120,7 +120,7 @@ def commit(
 
 @inlined
 def version_of(freed: Table, taken: Table) -> int:
-    """Return a number that grows with each change of the commitments, except for those on trial."""
+    """Return a number that grows with each change of the commitments, except for tentative ones."""
     return int(freed[0, 0] + taken[0, 1])
 
 
@@ -132,7 +132,7 @@ def takes_all(store: Table, row: int, gpus: int) -> bool:
 
 @inlined
 def gap_around(store: Table, ledgers: Table, node: int, start: int, end: int) -> tuple[int, int]:
-    """Return the gap around [start, end) in which no commitment uses all GPUs of the node; HIDDEN: no end."""
+    """Return the gap around [start, end) in which no commitment uses all GPUs of the node; its end may be HIDDEN."""
     left, right = 0, HIDDEN
     first = ledgers[node, L_FIRST]
     for row in range(first, first + ledgers[node, L_COUNT]):

@@ -2,7 +2,7 @@
 
 A pod that fits on any node finds a place; one that needs a P100, or 8 GPUs with 120 cores, fits on few nodes. FGD
 counts for each node how many kinds of typical pods could use it (Weng et al., USENIX ATC 2023, section 4). By this
-count rare nodes look cheap, because few pods request them, although they are even rarer. Here a claim is demand over
+count rare nodes look cheap, since few pods request them; but these nodes are rarer still. Here a claim is demand over
 supply instead: the load that a kind of pods puts on each GPU that it may use, as in the fair shares of constrained
 users (Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster that is closed to other pods of the kind.
 """
@@ -27,7 +27,7 @@ def node_claims(typical: Table, empty: Table) -> Table:
     gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # reads the wide table once
     claims: Table = np.zeros(len(empty), dtype=np.int64)
     demands = typical[:, M_GPUS] * typical[:, M_MILLI] * typical[:, M_WEIGHT]
-    # Reductions of ufuncs, since methods such as `sum` go through Python, and calls are counted.
+    # `np.add.reduce`, since methods such as `sum` take more Python calls for the same result.
     cluster, demand = int(np.add.reduce(gpus)), int(np.add.reduce(demands))
     for m in demands.nonzero()[0].tolist():
         admitted = (typical[m, M_POOLS] >> pool) & 1 == 1

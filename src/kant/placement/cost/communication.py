@@ -5,7 +5,7 @@ all-reduce of B bytes over p GPUs takes 2(p-1) steps and moves 2(p-1)/p B bytes 
 Rabenseifner and Gropp, IJHPCA 19(1), 2005). Steps inside a node and between nodes are counted separately, as NCCL does
 (src/graph/tuning.cc).
 
-Only sums, products and quotients of floats are used, and the result is rounded to thousandths: equal on any machine.
+Only sums, products and quotients of floats are used, and results are rounded to thousandths, so all machines agree.
 """
 
 from __future__ import annotations

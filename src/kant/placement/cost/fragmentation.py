@@ -44,7 +44,7 @@ def fragments(table: Table, node: int, typical: Table) -> int:
 
 @compiled
 def all_fragments(table: Table, typical: Table, by_node: Table, log: Table, cursor: int) -> int:
-    """Update `by_node` for the nodes logged since `cursor` (-1: all); return the change of the sum."""
+    """Update `by_node` for the nodes logged since `cursor` (-1: all); return the change of the sum over nodes."""
     ring = log.shape[0] - 1
     everything = cursor < 0 or log[0] - cursor > ring
     moved = 0

@@ -6,7 +6,7 @@ make a GPU useless for all others cost a whole GPU; sizes for which there are mo
 is worth its best filling at these prices. So a share in the wrong gap costs the difference in worth to the right gap.
 
 The prices come from multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
-1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. Their result is
+1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. This mean is
 within a few percent of the dual, in integers throughout. Placing by the dual's prices is bid-price control (Talluri and
 van Ryzin, Management Science 44(11), 1998).
 """

@@ -19,7 +19,7 @@ from kant.placement.cost.communication import FULL, Spans, default_model, slowdo
 # whole GPUs count by their GPUs, a pod with a share of a GPU counts as one, and a pod without GPUs does not count.
 T_NODES, T_LEAVES = 0, 1
 T_GPUS, T_GPU_NODES, T_GPU_HBDS = 2, 3, 4
-T_LARGEST = 5  # the largest number of them in one node, HBD, leaf, spine, superspine
+T_LARGEST = 5  # the largest number of these in one node, HBD, leaf, spine, superspine
 SPANS_WIDTH = 10
 
 SpanRows = NDArray[np.int32]
@@ -28,7 +28,7 @@ COLUMNS = (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE)
 DEPTH = 1 + len(COLUMNS)
 AT_ONCE = 1 << 14
 """Number of gangs whose spans are Python integers at a time: in that form they take ten times the memory."""
-_LEAF = 2  # among these levels
+_LEAF = 2  # index of the leaf among the DEPTH levels
 
 
 @compiled
@@ -59,10 +59,10 @@ def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: Spa
 
 
 def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
-    """Return the spans of the best placement of `shape` in the empty cluster, in the columns above; 0 if it never fits.
+    """Return bounds on the spans of `shape` in the empty cluster, in the columns above; all 0 if it never fits.
 
     Each column is a separate bound: the fewest nodes, the fewest leaves, the most in one node and so on. No single
-    placement may attain them all.
+    placement may attain all bounds.
     """
     best: Table = np.zeros(SPANS_WIDTH, dtype=np.int64)
     open_nodes = np.zeros(len(empty), dtype=np.bool_)
@@ -101,7 +101,7 @@ def pods_per_node(table: Table, demand: Table) -> Table:
     gpus, milli, cpu, memory, pools = (int(value) for value in demand[:5])
     fits = np.full(len(table), FOREVER, dtype=np.int64)
     if gpus:
-        joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # GPUs that must hold a pod
+        joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # GPUs that one pod can use
         fits = joined * (GPU // milli) // gpus * (table[:, c.GPUS] // np.maximum(joined, 1))
         fits = np.where(joined >= gpus, fits, 0)
         if demand[c.D_SLICES]:
@@ -121,7 +121,7 @@ def _fewest(sizes: Table, wanted: int) -> int:
 
 
 class Slowdowns:
-    """How much slower gangs run at their present place than at their best one, in thousandths.
+    """The run time of gangs in their present placement relative to their best one, in thousandths.
 
     Results are cached: gangs of one shape have few different placements.
     """
@@ -129,7 +129,7 @@ class Slowdowns:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._best: dict[int, Table] = {}
-        self._trainings: dict[int, Training] = {}  # of the shapes above whose jobs say what they train
+        self._trainings: dict[int, Training] = {}  # of the shapes in `_best` whose jobs declare a training
         self._known: dict[tuple[int, ...], int] = {}
         self.seen: Table = np.full((DEPTH, len(state.table), 2), -1, dtype=np.int64)
         self.stamp = 0
@@ -142,7 +142,7 @@ class Slowdowns:
         return spans.reshape(-1)
 
     def write_spans(self, allocation: Allocation, spans: SpanRows, row: int) -> None:
-        """Write the spans of a gang into a row of `spans`: Numba takes long to allocate an array for the caller."""
+        """Write the spans of a gang into a row of `spans`, which the caller allocates: in Numba that takes long."""
         self.stamp += 1
         if self.seen.shape[1] < len(self.state.table):
             self.seen = np.full((DEPTH, len(self.state.table), 2), -1, dtype=np.int64)
@@ -172,7 +172,7 @@ class Slowdowns:
         return found
 
     def of_all(self, shapes: Table, spans: SpanRows, rows: Table) -> Table:
-        """Return the slowdowns of the gangs in these rows of the shapes and the spans of all."""
+        """Return the slowdowns of the gangs in `rows`, which index both `shapes` and `spans`."""
         found: Table = np.zeros(len(rows), dtype=np.int64)
         for first in range(0, len(rows), AT_ONCE):
             own = rows[first : first + AT_ONCE]
@@ -197,7 +197,7 @@ class Slowdowns:
         best = self.best(shape)
         training = self._trainings.get(shape)
         if training is not None:
-            from kant.placement.perf.step import step_slowdown  # other shapes do not need it
+            from kant.placement.perf.step import step_slowdown  # loaded with the first training
 
             return step_slowdown(training, self.state.spec.fabric, _named(spans), _named(best))
         return slowdown(default_model(gpus), self.state.spec.fabric, _named(spans), _named(best))

@@ -1,6 +1,6 @@
-"""Costs from measurements: for each operation and place a line of seconds over units, by least squares.
+"""Fits costs to measurements: for each operation and place, a line of seconds over units, by least squares.
 
-FSMoE profiles a cluster so: 24 message sizes, 12 GEMM sizes, five runs each (Pan et al., ASPLOS 2025, section 4).
+FSMoE profiles a cluster with 24 message sizes and 12 GEMM sizes, five runs each (Pan et al., ASPLOS 2025, section 4).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kant.placement.perf.streams import Floats
 
 
 class Sample(NamedTuple):
-    """An operation of `size` (bytes, multiply-adds) that took `seconds`, `beside` another busy message stream."""
+    """An operation of `size` bytes or multiply-adds took `seconds`. `beside`: the other message stream was busy too."""
 
     operation: str
     place: str
@@ -35,7 +35,7 @@ class FittedCost(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The lines in order, and the contention; `beside` counts the samples it is fitted to (0: FSMoE's table 5)."""
+    """The fitted costs, and the contention, fitted to `beside` samples (0: the default, from FSMoE's table 5)."""
 
     lines: tuple[FittedCost, ...]
     contention: float
@@ -45,7 +45,7 @@ class Fit(NamedTuple):
 def fit(samples: Iterable[Sample]) -> Fit:
     """Fit lines to all operations and places that were measured alone, and the contention to the other samples.
 
-    Neither start-up nor unit costs are negative. Samples of operations that were never measured alone are ignored.
+    Fitted start-up and unit costs are never negative. Samples of operations that were never measured alone are ignored.
     """
     kinds: dict[tuple[str, str], list[Sample]] = {}
     rest = []

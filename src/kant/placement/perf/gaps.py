@@ -2,8 +2,8 @@
 
 The gradients of a layer are ready once its own backward pass has ended. They can be summed during the backward pass of
 any later layer, in one message for each half of that pass, or at the end, where no computation hides them. FSMoE fills
-the gaps from the last layer on and leaves the rest to differential evolution (Pan et al., ASPLOS 2025, section 5); here
-gradients come in buckets, and dynamic programming over (layer, buckets that are ready) finds the least total.
+the gaps from the last layer on and leaves the rest to differential evolution (Pan et al., ASPLOS 2025, section 5). Kant
+puts gradients in buckets, and dynamic programming over (layer, buckets that are ready) finds the least total.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kant.placement.perf.streams import Floats
 
 @compiled_at_once
 def split_halves(experts: Floats, attention: Floats, total: Floats, first: Table) -> None:
-    """Find for each number of buckets the least seconds of a layer summing them, and the experts' half of them."""
+    """Find for each number of buckets a layer's least seconds to sum them, and how many its experts' half then sums."""
     for k in range(len(total)):
         total[k] = np.inf
         for here in range(k + 1):

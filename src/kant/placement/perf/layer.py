@@ -21,7 +21,7 @@ DEGREES = (1, 2, 4, 8)
 """Numbers of chunks into which the experts' half may be cut, as in FSMoE."""
 
 CONTENTION = 0.68
-"""Speed of each message stream while both run: fitted to table 5 of FSMoE, for nodes whose GPUs are on PCIe."""
+"""Relative speed of each message stream while both run, fitted to FSMoE's table 5, for nodes with GPUs on PCIe."""
 
 
 class Cost(NamedTuple):
@@ -65,7 +65,7 @@ class Volumes(NamedTuple):
 
 
 class Half(NamedTuple):
-    """Costs of half a layer in one direction, by kind of operation: seconds of each call, and of all its units."""
+    """Costs of half a layer in one direction: `alpha` has the seconds of a call, `beta` those of all its units."""
 
     dispatch: Cost
     gather: Cost
@@ -78,7 +78,7 @@ class Half(NamedTuple):
 
 
 def _of(cost: Cost, units: float, calls: int = 1) -> Cost:
-    """Return `cost` with all these units as its single unit."""
+    """Return the cost of an operation whose one unit is `units` units in `calls` calls of `cost`."""
     return Cost(calls * cost.alpha, units * cost.beta) if units > 0 else Cost(0.0, 0.0)
 
 
@@ -94,7 +94,7 @@ def experts_half(volumes: Volumes, costs: OperationCosts, backward: bool) -> Hal
 
 
 def attention_half(volumes: Volumes, costs: OperationCosts, backward: bool) -> Half:
-    """Return the costs of a layer's attention: nothing is exchanged."""
+    """Return the costs of a layer's attention, which exchanges nothing between nodes."""
     compute = _of(costs.gemm, volumes.attention_macs, volumes.attention_gemms)
     return Half(
         Cost(0.0, 0.0),

@@ -18,14 +18,14 @@ from kant.placement.perf.plan import Stack
 
 OPERATIONS = ("all_to_all", "all_gather", "reduce_scatter", "all_reduce", "gemm")
 PLACES = ("node", "hbd", "leaf", "spine", "superspine", "beyond")
-"""The widest domain that a group of GPUs spans."""
+"""The narrowest domain that contains a group of GPUs."""
 
 BYTES = 2.0
-"""Bytes of a number: 16 bits."""
+"""Bytes of one number (16 bits)."""
 LAUNCH = 5e-6
 """Seconds to start a GEMM (our assumption)."""
 SHARED = 0.5
-"""Speed of each of two streams that share one link: half the speed."""
+"""Relative speed of each of two streams that share one link."""
 GEMM = Cost(LAUNCH, 2.0 / FLOPS)
 
 
@@ -42,7 +42,7 @@ NOTHING_MEASURED = Measured({})
 class Layout(NamedTuple):
     """Groups of a job at its place: how many GPUs share a layer, how many groups exchange experts, and so on.
 
-    `at` is the place that each operation spans. `stage` has the spans of one stage.
+    `at` has the place (PLACES) that each operation spans. `stage` has the spans of one stage.
     """
 
     tensor: int
@@ -109,7 +109,7 @@ def operations(
 
 
 def _rails(groups: Layout, apart: int) -> tuple[float, float]:
-    """Return how many ranks, spaced `apart` GPUs, a node has, and how many an HBD."""
+    """Return the number of ranks per node and per HBD if every `apart`-th GPU is a rank."""
     return groups.stage.per_node / apart, groups.stage.per_hbd / apart
 
 

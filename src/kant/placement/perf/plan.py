@@ -102,7 +102,7 @@ def best_plan(stack: Stack) -> StepPlan:
 
 
 class _Kind(NamedTuple):
-    """Equal layers. By the buckets that one sums: its backward seconds, its experts' half's buckets and best degree."""
+    """Equal layers. If one sums k buckets, it takes `seconds[k]` backward, with `first[k]` of them in its experts."""
 
     forward_degree: int
     seconds: Floats

@@ -1,8 +1,8 @@
 """FSMoE's own plan: a degree from closed forms, and gradients in gaps, assuming that streams do not slow each other.
 
-Pan et al., FSMoE, ASPLOS 2025 (arXiv 2501.10714), algorithm 1 and section 5. Where the paper searches degrees by SLSQP,
-and places for left-over gradients by differential evolution, the same objectives are minimised exactly here: over the
-existing degrees, and over buckets.
+Pan et al., FSMoE, ASPLOS 2025 (arXiv 2501.10714), algorithm 1 and section 5. The paper searches degrees by SLSQP, and
+places for left-over gradients by differential evolution. Kant minimises the same objectives exactly: over the existing
+degrees, and over buckets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _all_of(cost: Cost, units: Floats) -> Floats:
 
 
 def best_degree(half: Half, gradient: float) -> int:
-    """Return the degree of algorithm 1: the existing one with the least closed form."""
+    """Return the degree of algorithm 1: the one of DEGREES with the least closed form."""
     return min(DEGREES, key=lambda degree: (closed_form(half, degree, gradient), degree))
 
 

@@ -15,8 +15,8 @@ from kant.placement.perf.streams import StreamTimes
 
 
 class TrainingStep(NamedTuple):
-    """A step. `bubble` has the seconds in which a stage waits before its first or after its last micro-batch, `passing`
-    those of messages between stages. The rest of `seconds` are the passes, including `plan.exposed`.
+    """A training step. `bubble`: seconds in which a stage waits before its first or after its last micro-batch.
+    `passing`: seconds of messages between stages. The rest of `seconds` are the passes, including `plan.exposed`.
     """
 
     seconds: float

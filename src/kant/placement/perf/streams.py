@@ -60,8 +60,8 @@ class StreamTimes(NamedTuple):
 def play(work: Floats, stream: Table, after: Table, count: int, contention: float, start: Floats, end: Floats) -> float:
     """Write when each of the first `count` tasks starts and ends; return when the last ends.
 
-    The tasks of each stream are in issue order. A task must not wait for one that never ends; callers name only earlier
-    tasks.
+    The tasks of each stream are in issue order. `after` has the task that each task waits for, which must be an earlier
+    one (-1: none).
     """
     at = np.zeros(3, dtype=np.int64)  # the task of each stream that runs or is next
     left = np.zeros(3)

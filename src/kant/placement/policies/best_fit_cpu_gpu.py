@@ -18,7 +18,7 @@ def score(table: Table, node: int, demands: Table, d: int, typical: Table, param
 
 
 class BestFitCpuGpu(NodePolicy, frozen=True, tag="best-fit-cpu-gpu"):
-    """The node with the least left over, as the mean of its CPU and GPU in units of a large node, from 0 to 100."""
+    """The node with the least CPU and GPU left once the pod runs there: the mean of both, in units of a large node."""
 
     cpu_unit: Unit = 128_000  # thousandths of a core
     gpu_unit: Unit = 8_000  # milli-GPUs

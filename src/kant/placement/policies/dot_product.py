@@ -18,7 +18,7 @@ def score(table: Table, node: int, demands: Table, d: int, typical: Table, param
 
 
 class DotProd(NodePolicy, frozen=True, tag="dotprod"):
-    """The smallest dot product of demand and free resources, CPU and GPU in units of a large node, in 0 … 100."""
+    """The node with the smallest dot product of demand and free CPU and GPU, both in units of a large node."""
 
     cpu_unit: Unit = 128_000  # thousandths of a core
     gpu_unit: Unit = 8_000  # milli-GPUs

@@ -40,7 +40,7 @@ FINE = 1 << 8
 
 @inlined
 def most_served(table: Table, node: int, gpus: int, milli: int, cpu: int) -> int:
-    """Return the thousandths of the node's GPUs that such pods use if they have the empty node to themselves."""
+    """Return the thousandths of the node's GPUs that pods of this demand use if they alone fill the empty node."""
     has = max(table[node, c.GPUS], 1)
     return int(max(min(table[node, c.CPU] // cpu, has // gpus * (GPU // milli)), 0) * gpus * milli // has)
 

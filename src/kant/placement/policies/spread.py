@@ -10,7 +10,7 @@ from kant.placement.policy import NodePolicy
 
 
 class Spread(NodePolicy, frozen=True, tag="spread"):
-    """The node, then the leaf with the fewest pods of the same service, then the emptiest node: a fault stops few.
+    """The node with the fewest pods of the same service; on ties, one in the leaf with the fewest, then the emptiest.
 
     A service is a base job with its burst replicas, else the jobs of one queue, user and name, else one job.
     """

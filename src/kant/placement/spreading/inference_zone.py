@@ -5,9 +5,9 @@ sees the same zone. Stability comes from the running replicas. Leaves that hold 
 number of replicas. While the demand lies between the two shares set in the policy, the zone has exactly as many leaves
 as hold replicas. So with a constant demand its size does not change, and a leaf that holds a replica stays in it. Only
 a leaf whose last replica has ended may be replaced by one that costs training less. A leaf that leaves the zone gets no
-new replicas, and empties as its replicas end. No replica is ever stopped for this.
+new replicas, and empties as its replicas end. No replica is stopped to change the zone.
 
-Each pool is treated separately: a pool's cell is its nodes in one leaf. (The rule is Kant's own.)
+Each pool has a zone of its own, made of *cells*: a cell is the pool's nodes in one leaf. (The rule is Kant's own.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kant.placement.policy import NodePolicy
 
 # --- columns of a cell ------------------------------------------------------------------------------------------
 Z_CAPACITY = 0  # milli-GPUs in service
-Z_FREE = 1  # free milli-GPUs among them
+Z_FREE = 1  # free milli-GPUs in service
 Z_WHOLE = 2  # nodes of which all GPUs are free
 Z_HELD = 3  # milli-GPUs held by replicas
 ZONE_WIDTH = 4
@@ -59,13 +59,13 @@ class InferenceZone:
         gpus = np.bincount(pools, state.empty[:, GPUS], len(state.pools)).tolist()
         self._size = [int(count) for count in gpus]
         self._small: dict[int, bool] = {}
-        self._counted: dict[int, tuple[Table, Table, int, int]] = {}  # by replica: cells, milli-GPUs; pool, milli-GPUs
+        self._counted: dict[int, tuple[Table, Table, int, int]] = {}  # by row of a replica: see `_count`
         self._moved = -1
         self._logged = -1
         self._ranked: dict[int, tuple[Table, int, int]] = {}
         self._nodes: dict[tuple[int, ...], Table] = {}  # the zone's nodes in some pools
         self.closed: Table = np.zeros(len(pools), dtype=np.int64)
-        """1 for the nodes of the zone."""
+        """1 for each node in the zone, 0 for the others."""
 
     # --- which jobs are replicas -----------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class InferenceZone:
     # --- the rule --------------------------------------------------------------------------------------------
 
     def _rank(self, pool: int) -> tuple[Table, int, int]:
-        """Return the cells of a pool in the order in which the zone uses them, how many it has, and its maximum."""
+        """Return the cells of a pool in the order in which its zone uses them, the zone's size, and its size limit."""
         own = np.flatnonzero(self._pool_of_cell == pool)
         cells = self._cells[own]
         holds, free = cells[:, Z_HELD] > 0, cells[:, Z_FREE] > 0
@@ -198,7 +198,7 @@ class InferenceZone:
 
 @compiled
 def follow(table: Table, log: Table, seen: int, cell_of: Table, known: Table, cells: Table) -> None:
-    """Add to the cells the changes of the nodes logged since `seen`; of all nodes where the log does not reach back."""
+    """Add to `cells` the changes of the nodes logged since `seen`, or of all nodes if the log is too short."""
     ring = log.shape[0] - 1
     anew = seen < 0 or log[0] - seen > ring
     for k in range(table.shape[0] if anew else log[0] - seen):

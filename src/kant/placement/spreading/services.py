@@ -15,7 +15,7 @@ from kant.model.placement import Allocation
 
 
 class Services:
-    """The running jobs of each service, among those whose shape `counts`. Follows the state's job changes."""
+    """The running jobs of each service, if `counts` is true of their shape. Follows the state's job changes."""
 
     def __init__(self, snapshot: Snapshot, trial: Trial, counts: Callable[[Shape], bool]) -> None:
         self.state = snapshot.state

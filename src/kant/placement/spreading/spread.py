@@ -36,7 +36,7 @@ class SpreadPlacement:
         self.others = others
 
     def place(self, job_row: int) -> Allocation | NoFit:
-        """Place and take the whole gang, or return the first group that does not fit and how much of it would."""
+        """Place and take the whole gang, or return the first group that does not fit and how many of its pods do."""
         found = self.spreading.place(self.shape, job_row, self.packed, self.pieces.rows)
         if found is None or (isinstance(found, NoFit) and len(self.shape.parts) > 1):
             return self.others.place(job_row)

@@ -1,4 +1,4 @@
-"""The capacity of every domain of the fabric for a demand, cached from cycle to cycle, and the domain for a gang.
+"""The capacity of every domain of the fabric for a demand, cached from cycle to cycle; chooses the domain of a gang.
 
 Nodes that are out of service, or that do not admit the demand, do not count.
 """
@@ -83,7 +83,7 @@ def follow_demand(
     table: Table, log: Table, demands: Table, d: int, fabric: Fabric, rows: Table, cursors: Table, slot: int,
     closed: Table,
 ) -> None:  # fmt: skip
-    """As `follow`, for one demand."""
+    """Do what `follow` does, for one demand."""
     ring, nodes, cursor = log.shape[0] - 1, fabric.node_order.shape[0], cursors[slot]
     anew = cursor < 0 or log[0] - cursor > ring
     for k in range(nodes if anew else log[0] - cursor):
@@ -124,7 +124,7 @@ def count_node(table: Table, node: int, demands: Table, d: int, above: Table, ro
 
 @inlined
 def tighten(rows: Table, domain: int, domain_range: Table) -> None:
-    """Update the fullest node of a domain on which a pod fits, by a search."""
+    """Recompute TIGHTEST of a domain from all its nodes."""
     tight = NOWHERE
     for place in range(domain_range[domain, 0], domain_range[domain, 1]):
         if rows[place, FITTING_PODS] > 0:
@@ -148,7 +148,7 @@ def best_domain(
 ) -> int:  # fmt: skip
     """Return the domain in [first, last) for a whole gang, so that large free blocks remain; -1: none holds it.
 
-    `counts` are the pods of the demands in `slots`; `milli` is the total of milli-GPUs on nodes of the first demand. In
+    `counts` are the pods of the demands in `slots`. `milli` milli-GPUs must be free on nodes of the first demand. In
     this order it prefers domains in which the gang already has pods; that it fills exactly; in which it breaks no whole
     node; that are already broken (for a node: whose leaf is broken). Ties go to the domain whose superspine, and then
     whose spine, has the fewest whole nodes left, so that broken domains are close at every level. Further ties go to

@@ -21,7 +21,7 @@ from kant.placement.topology.segments import in_rank_order
 
 
 class Zone(Protocol):
-    """Nodes that other jobs should avoid: 1 in `closed`, once that has been updated."""
+    """Nodes that other jobs should avoid: those with 1 in `closed`, which `refresh` updates."""
 
     closed: Table
 
@@ -31,8 +31,8 @@ class Zone(Protocol):
 class DomainPlacement:
     """Places jobs of one shape by domains.
 
-    With a `zone`, jobs that fit outside it are placed there (`outside`), and others on any nodes. With `alone` no
-    affinity group is running.
+    If `outside` has a zone, jobs that fit outside it are placed outside, other jobs on any nodes. With `alone` no job
+    of its affinity group runs.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ def _ways(policy: DomainPolicy, shape: Shape, pieces: PieceBuffer) -> list[GangP
     affinity = shape.affinity
     if affinity is None or affinity.apart < 0:
         return [GangPlacement(policy, shape, pieces)]
-    from kant.placement.topology.anti_affinity import AntiAffinityPlacement  # with the first shape that is kept apart
+    from kant.placement.topology.anti_affinity import AntiAffinityPlacement  # loaded with the first such shape
 
     ways = (True,) if affinity.apart_required else (True, False)
     return [AntiAffinityPlacement(policy, shape, pieces, strict) for strict in ways]

@@ -1,7 +1,7 @@
 """Placement of a gang: in which domain of the fabric, and how it is laid out there.
 
-Of the domains of a level that hold the gang, it takes the one that best preserves large free blocks
-(`domain_capacity.best_domain`). If none holds it, and the gang only prefers the level, it takes the narrowest wider
+Of the domains of a level that hold the gang, it gets the one that best preserves large free blocks
+(`domain_capacity.best_domain`). If no domain holds it, and the gang only prefers the level, it gets the narrowest wider
 domain that holds it. In this domain the gang uses as few domains of the level below as possible: the largest first, and
 the last as tight as possible.
 
@@ -80,9 +80,9 @@ class GangPlacement:
         self.at_once = len(self.counts) == 1 and not (
             shape.required or shape.cuts or shape.affinity or self._preferring
         )
-        """Whether one compiled call places it, which leaves its pieces in the order of the fabric."""
+        """Whether one compiled call places the gang; its pieces are then in the order of the fabric."""
         self._job_row = 0
-        self._domain = -1  # the domain in which it is being placed
+        self._domain = -1  # the domain in which the gang is being placed
         self._ranges: dict[int, tuple[int, int]] = {}  # the pieces of each placed group
         self._used = 0
         self._failure: NoFit | None = None
@@ -91,7 +91,7 @@ class GangPlacement:
         return policy.narrowest(self.shape)
 
     def begin(self, job_row: int, follows: bool = True) -> None:
-        """Start a gang without pods. The domain capacity is updated if it `follows` now."""
+        """Begin to place a gang that has no pods yet. With `follows`, first update the domain capacity."""
         self._job_row = job_row
         self.occupied = self.topology.no_domain
         if self._slots_of != self.capacity.given_up:
@@ -103,8 +103,8 @@ class GangPlacement:
     def place(self, job_row: int, members: Sequence[Allocation]) -> int | NoFit:
         """Place a gang as its shape requests. Returns the rows of pieces used, or why it does not fit.
 
-        `members` are the allocations of its affinity group. It prefers domains that host members, in order of their
-        number there.
+        `members` are the allocations of its affinity group. A gang that asks to be near them tries the domains that
+        host members first, those with the most pods before others.
         """
         shape = self.shape
         self.begin(job_row, not self.at_once)
@@ -187,7 +187,7 @@ class GangPlacement:
         best = int(np.argmin(short)) if last > first else -1
         if (
             best >= 0 and short[best] == 0 and not failures
-        ):  # each group would fit there alone, but there are not enough GPUs for all together
+        ):  # each group would fit in that domain alone, but its GPUs do not suffice for all groups together
             able = np.flatnonzero(short == 0)
             best = int(able[np.argmax(self.capacity.rows[self.slots[0], first + able, FREE_MILLI])])
             verdict = self.place_in(first + best)
@@ -200,7 +200,7 @@ class GangPlacement:
         return self._no_fit(group, int(fitting[group, best]) if best >= 0 else 0, level)
 
     def _no_fit(self, group: int, fits: int, level: int = CLUSTER) -> NoFit:
-        """Return that `fits` pods of a group fit in the best domain of a required level; CLUSTER: anywhere."""
+        """Return a NoFit: only `fits` pods of a group fit in the best domain of a required level; CLUSTER: anywhere."""
         count = int(self.counts[group])
         name = LEVELS[level] if level < CLUSTER else ""
         cuts = [(LEVELS[inner], segment) for segment, inner in self.cuts[group] if inner < level]
@@ -212,7 +212,7 @@ class GangPlacement:
         return NoFit(group, count, fits, name, segment, each, inner=tuple(further))
 
     def _fitting(self, group: int, level: int, pods: int) -> Table:
-        """Return how many pods of a group fit in each domain of a level, exactly up to `pods`."""
+        """Return how many pods of a group fit in each domain of a level; exact for numbers up to `pods`."""
         cuts = self.cuts[group]
         rows = self.capacity.rows[self.slots[group]]
         if not cuts or level <= cuts[-1][1]:
@@ -235,11 +235,11 @@ class GangPlacement:
         )  # fmt: skip
 
     def _not_whole(self, level: int) -> Table:
-        """Return a mask of the domains of a level with capacity for the gang, but not in whole segments."""
+        """Return 1 for each domain of a level that has no room for the gang in whole segments, 0 for all others."""
         return self._closed(level, range(len(self.counts)), self.counts.tolist())
 
     def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
-        """Return a mask with 1 for the domains of a level that have the capacity, but not in whole segments."""
+        """Return 1 for each domain of a level that has no room for the groups in whole segments, 0 for all others."""
         closed = self.topology.no_domain
         first, last = self.topology.offsets[level : level + 2]
         for group, count in zip(groups, pods, strict=True):
@@ -338,7 +338,7 @@ class GangPlacement:
         return used
 
     def row(self, policy: int) -> tuple[int, ...]:
-        """Return how such a gang is placed by policy number `policy`, as a row of `group_kernel.py`."""
+        """Return the row of `group_kernel.py` for a gang that policy number `policy` places in one call."""
         self.begin(0)
         (count, demand), by_node = self.shape.parts[0], self._kernels[0].by_node
         slot, number = self.slots.item(0), self.shape.numbers[0]
@@ -403,7 +403,7 @@ class GangPlacement:
 
 
 def _milli_of_first(shape: Shape) -> int:
-    """Return the milli-GPUs of groups whose nodes are all open to the first group: they share its free capacity."""
+    """Return the milli-GPUs of the groups that share the first group's nodes: those that may use no other nodes."""
     roles = shape.ask.roles or (shape.pool_bits,) * len(shape.groups)
     sets = shape.ask.node_sets or ("",) * len(shape.groups)
     return sum(

@@ -16,9 +16,9 @@ from kant.placement.topology.index import CLUSTER, HBD_LEVEL, Fabric
 
 @compiled
 def next_stretch(rows: Table, slot: int, domain: int, pods: int, fabric: Fabric, occupied: Table) -> tuple[int, int]:
-    """Return the next two domains for `pods` pods that fit in a domain: the one to fill, and the one for the rest. They
-    are equal if one domain has room for all pods. It goes down to the leaf or HBD, with the fewest domains of each
-    level.
+    """Return the next two domains for `pods` pods that fit in `domain`: the one to fill, and the one for the remaining
+    pods. They are equal if one domain has room for all pods. The search goes down to the leaf or HBD, so that the pods
+    use the fewest domains of each level.
     """
     slots, count = np.array([slot]), np.array([pods])
     while fabric.splits[domain]:

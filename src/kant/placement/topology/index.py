@@ -22,7 +22,7 @@ CLUSTER = len(LEVELS)
 
 
 class Fabric(NamedTuple):
-    """The attributes of a `Topology` that kernels read."""
+    """The attributes of a `Topology` that compiled functions read."""
 
     node_order: Table
     position: Table
@@ -38,7 +38,7 @@ class Fabric(NamedTuple):
 
 
 class Topology:
-    """The domains of each node. Earlier in tie order is earlier on the line: domains as well as nodes in a leaf."""
+    """The domains of each node. On the line, domains are in the tie order of their first nodes, nodes in tie order."""
 
     def __init__(self, table: Table, order: Table) -> None:
         nodes = len(table)
@@ -47,7 +47,7 @@ class Topology:
         firsts = []  # by level: the position in tie order of the first node of each node's domain
         for domains in above:
             first = np.empty(int(domains.max(initial=-1)) + 1, dtype=np.int64)
-            first[domains[order[::-1]]] = rank[order[::-1]]  # of several the last counts
+            first[domains[order[::-1]]] = rank[order[::-1]]  # of several nodes, the last one written is the first
             firsts.append(first[domains])
         self.node_order: Table = np.lexsort((rank, *firsts)).astype(np.int64)
         """The node at each position of the line."""
@@ -69,7 +69,7 @@ class Topology:
         self.flat = self.offsets[HBD_LEVEL + 1] - self.offsets[HBD_LEVEL] == nodes
         """Whether every HBD is one node."""
         self.domain_range: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
-        """Where each domain begins and ends on the line."""
+        """Where each domain begins and ends in `node_order`."""
         self.ancestors: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
         """The spine and the superspine around each domain; the cluster where there is none."""
         for level, begins in enumerate(begins_at):

@@ -1,8 +1,8 @@
 """Segments: the pods of a group in groups of a fixed size, each in one domain of a level of the fabric.
 
 A domain of a wider level holds as many segments as the domains inside it, counted separately. The last segment, if it
-is shorter, may use the remainder of one of these. This count is exact for one group. So is filling the domain with the
-most segments first: the capacity left for the others is the same, whichever domain is filled first.
+is shorter, may use the remainder of one of these. This count is exact for one group. To fill the domain with the most
+segments first is exact too: the capacity left for the others is the same, whichever domain is filled first.
 
 Equivalents are `--segment` of Slurm's topology/block and podset slices of Kueue's topology-aware scheduling. A segment
 of the size of the group is a child gang.
@@ -38,7 +38,7 @@ def _narrow(topology: Topology, rows: Table, inner: int) -> Table:
 
 
 def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Table:
-    """Return how many pods each domain of `level` holds in whole segments. The innermost `cuts` are no wider."""
+    """Return how many pods each domain of `level` holds in whole segments; the innermost cut is of no wider level."""
     segment, at = cuts[-1]
     whole = _narrow(topology, rows, at) // segment * segment
     for segment, outer in reversed(cuts[:-1]):
@@ -49,7 +49,7 @@ def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Tabl
 
 
 def fitting_in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts, pods: int) -> Table:
-    """Return how many pods fit in segments in each domain of `level`, exactly up to `pods`.
+    """Return how many pods fit in segments in each domain of `level`; exact for numbers up to `pods`.
 
     The last segment may be shorter if there is only one cut.
     """
