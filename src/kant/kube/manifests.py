@@ -1,6 +1,6 @@
-"""The objects that run Kant in a cluster, as YAML: files of this package with a few values filled in.
+"""The Kubernetes objects that run Kant, as YAML: files of this package with a few values filled in.
 
-The Helm chart (deploy/helm/kant) is made of the same files by deploy/helm/make.py.
+The Helm chart (deploy/helm/kant) is generated from the same files by deploy/helm/make.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTS = (
     "rbac", "scheduler-name", "config", "fencing", "orders", "gates", "hami", "deployment", "network-policy",
     "service-monitor", "prometheus-rule", "dashboard",
 )  # fmt: skip
-"""The files of the package after the namespace and the definitions of Kant's own kinds (`crd-*.yaml`), in order."""
+"""The manifests in order, which follow the namespace and the definitions of Kant's kinds (`crd-*.yaml`)."""
 
 RESOURCES = """\
 requests:
@@ -43,12 +43,12 @@ OPTIONAL = {
     "prometheus-rule": "prometheusRule",
     "dashboard": "dashboard",
 }
-"""The parts that are left out by default, with the chart value that includes each."""
+"""The manifests that are left out by default, each with the Helm value that includes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestSettings:
-    """What may differ between clusters. `profile` is the text of a profile."""
+    """What may differ between clusters. `profile` is the text of a profile in TOML; "": the profile `kant`."""
 
     namespace: str = NAMESPACE
     image: str = IMAGE
@@ -73,12 +73,12 @@ class ManifestSettings:
 
 
 def part(name: str) -> str:
-    """Return the text of one file of the package, with its placeholders."""
+    """Return the text of the manifest `name`, with its placeholders."""
     return (files("kant.kube") / "manifests" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def definitions() -> list[str]:
-    """Return the names of the files that define Kant's own kinds."""
+    """Return the names of the manifests that define Kant's own kinds."""
     entries = (entry.name for entry in (files("kant.kube") / "manifests").iterdir())
     return sorted(name.removesuffix(".yaml") for name in entries if name.startswith("crd-"))
 
@@ -91,7 +91,7 @@ DEPLOYMENT = {
     "journal_size": "4Gi",
     "resources": " " * 12 + RESOURCES.strip().replace("\n", "\n" + " " * 12),
 }
-"""The options of the chart for the Deployment. The journal's limit is below that of its volume."""
+"""The chart's values for the Deployment. The journals' limit (MiB) is below the size of their volume."""
 
 
 def fill(text: str, values: dict[str, str]) -> str:
@@ -105,7 +105,7 @@ def indented(text: str, by: int = 4) -> str:
 
 
 def render(settings: ManifestSettings) -> str:
-    """Return all objects as one stream of YAML documents, for `kubectl apply -f -`. Raises InputError."""
+    """Return all objects as YAML documents, for `kubectl apply -f -`. Raises InputError for bad settings."""
     settings.check()
     values = {
         "namespace": settings.namespace,

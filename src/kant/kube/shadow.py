@@ -1,7 +1,7 @@
-"""What Kant would have done differently: one pass over a journal that was written in the shadow of another scheduler.
+"""What Kant would have done differently: one pass over a journal written while another scheduler acted.
 
-For each job it has when Kant first decided to start it, in the state of that time, and when it really started. No
-decision of Kant took effect, so each stands alone: `kant replay JOURNAL --profile kant` follows them all.
+For each job: when Kant first decided to start it, given the real state at that time, and when it really started. No
+decision builds on an earlier one, since none took effect; in `kant replay JOURNAL --profile kant` they do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kant.model.placement import NODE, Allocation
 
 @dataclass(slots=True)
 class Compared:
-    """One job. Times are microseconds on the journal's clock, -1 if it did not happen."""
+    """One job. Times are in microseconds on the journal's clock; -1: Kant did not decide, or the job did not start."""
 
     job: str
     gpus: float

@@ -1,7 +1,7 @@
 """The binder: sends the bindings of placed workloads, those of a gang together, and reports the result of each.
 
-A gang is sent once no pod is being evicted on any of its nodes. Transient failures are retried. A lost response proves
-nothing, so the pod is read before a result is decided (a 409 may just echo our own request).
+The bindings of a gang are sent once no pod is being evicted on any of its nodes. Transient failures are retried. After
+a lost response or a 409 (which an earlier attempt may have caused) the pod is read before the result is decided.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ WITHDRAWN = "its node has lost the resources that it was placed for"
 class Outcome(Enum):
     BOUND = "bound"
     GONE = "gone"  # the pod no longer exists
-    ASTRAY = "astray"  # it is bound, but to another node
-    REFUSED = "refused"  # permanently, or for longer than PATIENCE
-    WITHDRAWN = "withdrawn"  # not sent: the place is no longer available
+    ASTRAY = "astray"  # the pod is bound, but to another node
+    REFUSED = "refused"  # the API server refuses it permanently, or for longer than PATIENCE
+    WITHDRAWN = "withdrawn"  # not sent: the node is no longer available
     NOT_LEADING = "not leading"  # another replica leads
 
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """The result for the pod `uid` of a workload; `pod` is the pod as it was last read, if at all.
+    """The result of binding the pod `uid` of a workload. `pod` is the pod if it was read and was bound.
 
-    `code` is that of the last refusal, or a word. `notes` are annotations that were sent with the binding.
+    `code` is the HTTP status (0: none), or the word of a RefusedError. `notes` are annotations sent with the binding.
     """
 
     workload: Workload
@@ -62,10 +62,10 @@ class BindResult:
 
 
 class Binder:
-    """`results` collects the results of bindings; each result wakes the loop.
+    """Sends bindings. Each result is added to `results` and wakes the driver's loop.
 
-    `leaving` has, by node, the uids of pods that have to be gone before anything is bound there. `closed` has the nodes
-    to which nothing may be sent, `short` those that have lost GPUs which pods hold.
+    `leaving` has, by node, the uids of pods that must be gone before another pod is bound to the node. No pod may be
+    bound to a node in `closed`, and no pod with GPUs to a node in `short`, which has lost GPUs that pods hold.
     """
 
     def __init__(
@@ -82,20 +82,20 @@ class Binder:
         self.leaving: dict[str, dict[str, None]] = {}
         self.closed: set[str] = set()
         self.short: set[str] = set()
-        self._places: dict[str, tuple[Workload, Slot]] = {}  # the places of pods whose bindings are in flight
+        self._places: dict[str, tuple[Workload, Slot]] = {}  # by pod uid, for bindings in flight
         self._rng = random.Random()
 
     def pump(self, placed: deque[Workload]) -> None:
-        """Send the placed workloads whose nodes are free of leaving pods; the others stay in `placed`."""
+        """Send the bindings of placed workloads on whose nodes no pod is leaving; the others stay in `placed`."""
         for _ in range(0 if self.step.closed else len(placed)):
             workload = placed.popleft()
             if workload.phase is not Phase.PLACED or workload.refused:
-                continue  # a refused workload waits again after its last response; no more of it is sent
+                continue  # send no more of its bindings; it waits again after the last response
             if not self._send(workload):
                 placed.append(workload)
 
     def _send(self, workload: Workload) -> bool:
-        """Send the bindings of a workload that may be sent now. Returns False if some are to be sent later."""
+        """Send those bindings of a workload that may be sent now. Returns False if some must be sent later."""
         slots = [slot for slot in workload.slots if slot.pod and not slot.bound]
         if any(slot.node in self.leaving for slot in slots) or any(self._is_there(uid) for uid in workload.after):
             return False
@@ -119,7 +119,7 @@ class Binder:
             return True
 
     def _is_prepared(self, workload: Workload) -> bool:
-        """Whether its pods have their volumes and devices. Raises RefusedError if they cannot have them."""
+        """Whether the workload's pods have their volumes and devices. Raises RefusedError if they cannot have them."""
         volumes, claims = self.volumes(), self.claims()
         try:
             has_volumes = volumes is None or volumes.prepare(workload)
@@ -139,7 +139,7 @@ class Binder:
         self.effects.wake()
 
     def recall(self, nodes: Collection[str]) -> None:
-        """Withdraw the bindings to these nodes that have not been sent."""
+        """Withdraw those bindings to these nodes that have not been sent yet."""
         for uid in self.step.recall([uid for uid, (_, slot) in self._places.items() if slot.node in nodes]):
             workload, slot = self._places[uid]
             self._note(BindResult(workload, slot, uid, Outcome.WITHDRAWN, 0.0, why=WITHDRAWN, code=0))
@@ -148,7 +148,7 @@ class Binder:
         return slot.node not in self.closed and not (slot.demand.gpus and slot.node in self.short)
 
     def left(self, uid: str) -> None:
-        """Record that a pod is gone, so that nothing waits for it, even if it was evicted before it was bound."""
+        """Record that a pod is gone, even if it was evicted before it was bound, so that no binding waits for it."""
         for node in [node for node, pods in self.leaving.items() if uid in pods]:
             del self.leaving[node][uid]
             if not self.leaving[node]:
@@ -176,7 +176,7 @@ class Binder:
 
         while True:
             if slot.pod != uid or workload.phase is not Phase.PLACED:
-                return Outcome.GONE, None, "", 404  # it lost its place before the request was sent
+                return Outcome.GONE, None, "", 404  # its job lost the allocation before the request was sent
             code, asked = 0, None
             try:
                 if our_gate(pod) >= 0 and may_be_sent():
@@ -207,7 +207,7 @@ class Binder:
                     same = read.spec.node_name == slot.node
                     return (Outcome.BOUND if same else Outcome.ASTRAY), read, "" if same else last, code
                 pod = read
-            is_known = read is not None or 0 < code < 500  # otherwise the pod may have been bound
+            is_known = read is not None or 0 < code < 500  # otherwise the pod may be bound
             if is_known and (
                 effects.clock() - began > PATIENCE or slot.pod != uid or workload.phase is not Phase.PLACED
             ):
@@ -216,7 +216,7 @@ class Binder:
             wait = min(wait * 2, LONGEST_WAIT)
 
     async def _read(self, namespace: str, name: str) -> Pod | None:
-        """Return the present pod; None if it cannot be read now. A pod that does not exist has no uid."""
+        """Return the pod from the API server: an empty Pod if it does not exist, None if it cannot be read now."""
         try:
             return await self.effects.client.get(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod)
         except ApiError as error:

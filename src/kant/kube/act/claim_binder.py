@@ -1,8 +1,8 @@
 """The claim binder: writes the devices chosen for the claims of a workload before its pods are bound.
 
-All claims of a workload are decided before the first is written, and all are written before the first pod is bound.
-Nothing is stored elsewhere: an allocation by Kant that no bound or placed pod uses is withdrawn. So the outcome is the
-same whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
+All claims of a workload are decided before the first is written, and all are written before the first pod is bound. The
+claims themselves are the only record: Kant withdraws each of its allocations that no bound or placed pod uses. So the
+outcome is the same whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
 
 Source: kube-scheduler's plugin DynamicResources (bindClaim, Unreserve), and the resource claim controller, which also
 withdraws the claims of ended pods.
@@ -37,12 +37,12 @@ from kant.kube.translate.volumes import ClaimName
 
 PATIENCE = 60.0  # seconds to wait for devices that are being freed
 GRACE = 5.0  # seconds after which a pod that was never seen counts as gone
-REST = 10.0  # seconds until another attempt to attach a device
+REST = 10.0  # seconds until the next attempt to attach a device
 LOOK = 0.5  # seconds between two searches for claims to withdraw
 
 
 class ClaimBinder:
-    """Writes claims as effects. Each written claim has the leader's token: the API server rejects any other."""
+    """Writes claims as effects. Each written claim has the leader's token: the API server rejects any other token."""
 
     def __init__(self, effects: Effects, mirror: Mirror, allocations: DeviceAllocations) -> None:
         self.effects = effects
@@ -51,15 +51,15 @@ class ClaimBinder:
         self.allocations = allocations
         self.clock = effects.clock
         self._written_at = -GRACE  # when the last effect began
-        self._since: dict[str, float] = {}  # by pod uid: since when it waits for devices, or is not seen
-        self._noted: dict[str, str] = {}  # by pod uid: the claim (uid) that its status names
+        self._since: dict[str, float] = {}  # by pod uid: since when the pod waits for devices, or is not seen
+        self._noted: dict[str, str] = {}  # by pod uid: the uid of the claim that the pod's status names
         self._looked = 0.0
-        self.unattached: deque[tuple[Workload, str]] = deque()  # the conditions that workloads wait for, to be reported
-        self._failed: dict[ClaimName, tuple[float, str]] = {}  # until when attaching is not tried again, and why
+        self.unattached: deque[tuple[Workload, str]] = deque()  # what workloads wait for, to be reported
+        self._failed: dict[ClaimName, tuple[float, str]] = {}  # when attaching may be tried again, and why it failed
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is unanswered, or its outcome has not yet been seen by the watch."""
+        """Whether a request is unanswered, or the watch does not show its outcome yet."""
         unheard = self.clock() - self._written_at < GRACE and any(map(self._is_unseen, self.mirror.devices.claims))
         return bool(self.step.in_flight) or unheard
 
@@ -69,7 +69,7 @@ class ClaimBinder:
     # --- pods to be bound -----------------------------------------------------------------------------------------
 
     def prepare(self, workload: Workload) -> bool:
-        """Whether its pods have all of their claims; missing ones are written. Raises RefusedError."""
+        """Whether the workload's pods have all of their claims; write the missing ones. Raises RefusedError."""
         users = self._users(workload)
         unneeded = self._unneeded(workload) if self.mirror.devices.extended else {}
         if not users and not unneeded:
@@ -134,7 +134,7 @@ class ClaimBinder:
         return plan is not None and {pod.metadata.uid for _, pod in users} <= set(plan.pods)
 
     def _users(self, workload: Workload) -> dict[ClaimName, list[tuple[Slot, Pod]]]:
-        """Return the claims of its unbound pods, each with these pods."""
+        """Return the claims of the workload's unbound pods, each with the pods that use it."""
         found: dict[ClaimName, list[tuple[Slot, Pod]]] = {}
         for slot, pod in coming(workload.slots, self.mirror.pods):
             for name in known_names(pod):
@@ -146,7 +146,7 @@ class ClaimBinder:
     def _unneeded(self, workload: Workload) -> dict[ClaimName, Slot]:
         """Return the claims for extended resources which the pods of a workload do not need on their nodes.
 
-        Raises RefusedError for one that another program created.
+        Raises RefusedError for a claim that another program created.
         """
         found: dict[ClaimName, Slot] = {}
         devices = self.mirror.devices
@@ -166,7 +166,7 @@ class ClaimBinder:
         return found
 
     def _has(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
-        """Whether a claim is allocated as decided, and reserved for these pods."""
+        """Whether a claim is allocated as decided, and reserved for the pods of `users`."""
         claim, plan = self.mirror.devices.claims.get(key), self.allocations.plans.get(key)
         if claim is None or claim.status.allocation is None or key in self.step.in_flight:
             return False
@@ -178,7 +178,7 @@ class ClaimBinder:
         return self.allocations.requests.is_settled(claim) or (plan is not None and _is_as(claim, plan))
 
     def _is_noted(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> bool:
-        """Whether the status of the pod names the claim for its extended resources, as seen or as just written."""
+        """Whether the pod's status, as seen or as just written, names the claim for the pod's extended resources."""
         if pod.metadata.uid in self._noted:
             return self._noted[pod.metadata.uid] == claim.metadata.uid
         said = pod.status.extended_resource_claim_status
@@ -188,7 +188,7 @@ class ClaimBinder:
         return self.mirror.devices.extended[plan.claim].mappings(plan.extended)
 
     def _is_free(self, missing: dict[ClaimName, list[tuple[Slot, Pod]]]) -> bool:
-        """Whether no other claim holds these devices: a previous holder may not have released them yet."""
+        """Whether no other claim holds the devices planned for `missing`: an earlier one may not have freed them."""
         holders = self.mirror.devices.holders
         for key in missing:
             plan = self.allocations.plans.get(key)
@@ -200,7 +200,7 @@ class ClaimBinder:
         return not self.allocations.is_beyond([grant for plan in plans for grant in plan.grants], missing)
 
     async def _write(self, claim: ResourceClaim, plan: ClaimPlan | None, pods: list[Pod]) -> None:
-        """Allocate a claim by a plan, or (None) only reserve it, for these pods and its other placed pods."""
+        """Allocate a claim by `plan` (None: leave it), and reserve it for `pods` and its other placed pods."""
         if plan is not None and plan.made is not None:
             claim = await self._create(plan, claim)
         reserved = claim.status.reserved_for
@@ -209,7 +209,7 @@ class ClaimBinder:
             claim = await self._signed(claim)
         else:
             claim = await self._signed(claim, {ALLOCATED: "true"})
-            if claim.status.allocation is not None:  # ours, of an earlier plan: remove it first
+            if claim.status.allocation is not None:  # Kant wrote it for an earlier plan: remove it first
                 claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
             reserved = ()
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -222,7 +222,7 @@ class ClaimBinder:
             await self._note(claim, plan, pods[0])
 
     async def _signed(self, claim: ResourceClaim, marks: dict[str, str] | None = None) -> ResourceClaim:
-        """Return the claim with the token of this leader; with `marks`, also these annotations and the finalizer."""
+        """Return the claim with the token of this leader, and with `marks` also these annotations and a finalizer."""
         notes = (marks or {}) | self.effects.signature
         there = claim.metadata.annotations or {}
         is_bare = marks is not None and FINALIZER not in claim.metadata.finalizers
@@ -234,7 +234,7 @@ class ClaimBinder:
     # --- claims for extended resources ----------------------------------------------------------------------------
 
     async def _create(self, plan: ClaimPlan, claim: ResourceClaim) -> ResourceClaim:
-        """Return the claim that a pod needs on its node; create it if it does not exist."""
+        """Return the claim that a pod needs on its node; create the claim if it does not exist."""
         assert plan.made is not None
         if is_made(claim):
             return claim
@@ -244,7 +244,7 @@ class ClaimBinder:
         return msgspec.json.decode(raw, type=ResourceClaim)
 
     async def _note(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> None:
-        """Write in the status of the pod, for the kubelet, which claim has its extended resources."""
+        """Write into the pod's status, for the kubelet, which claim has the pod's extended resources."""
         mappings = [msgspec.to_builtins(one) for one in self._mappings(plan)]
         found = await self._tell(pod, {"resourceClaimName": claim.metadata.name, "requestMappings": mappings})
         if found.status.extended_resource_claim_status is None:
@@ -273,7 +273,7 @@ class ClaimBinder:
     # --- unused claims --------------------------------------------------------------------------------------------
 
     def take_back(self) -> None:
-        """Withdraw our allocations that no bound or placed pod uses."""
+        """Withdraw the allocations by Kant that no bound or placed pod uses."""
         now, devices = self.clock(), self.mirror.devices
         if now - self._looked < LOOK or not (devices.ours or self._since or self._noted or self._failed):
             return
@@ -315,7 +315,7 @@ class ClaimBinder:
             )
 
     async def _patch(self, claim: ResourceClaim, change: dict[str, Any], part: str = "") -> ResourceClaim:
-        """Change the claim if it is unchanged since it was read. Returns the changed claim."""
+        """Change the claim, unless another write has changed it since it was read. Returns the changed claim."""
         known = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         body = change | {"metadata": change.get("metadata", {}) | known}
         try:

@@ -1,4 +1,4 @@
-"""Device locks: on a node with HAMi one pod at a time is bound, and has the lock until it has its devices.
+"""Device locks: on a node with HAMi one pod at a time is bound, and holds the node's lock until it has its devices.
 
 The kubelet does not tell a device plugin for which pod it requests devices. HAMi's plugin serves the pod named in the
 node's lock, an annotation of the node, and releases the lock when the pod has its devices. So a scheduler takes the
@@ -31,17 +31,17 @@ EXPIRES = 300.0  # seconds after which an unreleased lock expires, as in HAMi
 
 
 class DeviceLocks:
-    """Takes the locks of nodes as effects, one for each node at a time."""
+    """Takes the locks of nodes, with at most one request per node at a time."""
 
     def __init__(self, effects: Effects, mirror: Mirror, scheduler: str = "kant") -> None:
         self.effects = effects
         self.step: Step[str] = effects.step()
         self.mirror = mirror
         self.scheduler = scheduler
-        self._held: dict[str, tuple[str, float]] = {}  # by node: the pod that has the lock, and since when
+        self._held: dict[str, tuple[str, float]] = {}  # by node: the uid of the pod that has the lock, and since when
 
     def notes(self, slot: Slot) -> dict[str, str]:
-        """Return the annotations to bind a pod with; none if the node does not name its devices."""
+        """Return the annotations to bind a slot's pod with; none if the node has registered no devices with HAMi."""
         pod, view = self.mirror.pods.get(slot.pod), self.mirror.nodes.get(slot.node)
         if pod is None or view is None or not slot.devices:
             return {}
@@ -52,7 +52,7 @@ class DeviceLocks:
         return {}
 
     def is_held_for(self, slot: Slot, in_flight: Collection[str]) -> bool:
-        """Whether the pod of a slot may be bound to its node now; if not, the lock is requested.
+        """Whether the pod of a slot may be bound to its node now. If not, request the lock unless another pod uses it.
 
         Raises RefusedError.
         """
@@ -84,7 +84,7 @@ class DeviceLocks:
         self._held[node] = meta.uid, self.effects.clock()
 
     def _is_free(self, lock: str, node: str, uid: str) -> bool:
-        """Whether no pod waits for devices under a lock, except the pod that now wants it."""
+        """Whether the pod `uid` may take a lock (text of the annotation): no other pod waits for devices under it."""
         stamp, _, name = lock.partition(",")
         try:
             since = microseconds(stamp, LOCK)
@@ -92,20 +92,20 @@ class DeviceLocks:
             return True
         if time.time() - since / 1e6 >= EXPIRES:
             return True
-        if not name:  # as older releases of HAMi write it
+        if not name:  # a lock of an older release of HAMi names no pod
             return False
         pods = self.mirror.pods.values()
         owner = next((pod for pod in pods if f"{pod.metadata.namespace},{pod.metadata.name}" == name), None)
         if owner is None or owner.metadata.uid == uid:
             return True
         if not owner.spec.node_name and owner.spec.scheduler_name != self.scheduler:
-            return False  # about to be bound; one of our pods would be left over from the previous leader
+            return False  # about to be bound (an unbound pod of Kant's has a lock of the previous leader)
         if owner.spec.node_name == node and not is_over(owner):
-            return False  # even with its devices: the plugin reports them before it releases the lock
+            return False  # even if it has its devices: the plugin reports them before it releases the lock
         return not self._is_allocating(owner.metadata.uid, node)
 
     def _is_allocating(self, uid: str, node: str) -> bool:
-        """Whether a pod is known to be bound to the node and to wait for its devices."""
+        """Whether a pod is known to be bound to the node and still to wait for devices."""
         pod = self.mirror.pods.get(uid)
         if pod is None or is_over(pod):
             return False

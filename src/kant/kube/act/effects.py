@@ -1,8 +1,8 @@
-"""Effects: the requests by which a leader carries out its plans, with one queue, one guard, one retry and one shutdown.
+"""Effects: the requests by which a leader carries out its plans. They share a queue, a guard, retries and a shutdown.
 
 Each kind of request is a step. Each effect of a step has a key, and at most one effect per key is in flight. Effects
-are level-triggered: the caller begins one in each turn until the watch shows that it has been carried out. So a failed
-effect needs no clean-up: after a pause it may begin again, built from the state of that time.
+are level-triggered: the caller asks for an effect again in each pass of its loop until the watch shows the outcome. So
+a failed effect needs no clean-up: after a pause it may begin again, computed from the state at that time.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kant.kube.objects.names import LEADER
 from kant.kube.reconcile.slots import Slot
 
 TIMEOUT = 4.0  # seconds for one request, unless the Lease leaves less (`Lease.in_flight`)
-PAUSE = 0.2  # seconds before an effect with a transient failure may begin again,
-REFUSED = 2.0  # and before a refused one may
-REMEMBERED = 10_000  # maximum effects of a step whose versions are remembered
+PAUSE = 0.2  # seconds before an effect with a transient failure may begin again
+REFUSED = 2.0  # seconds before a refused effect may begin again
+REMEMBERED = 10_000  # for how many effects of a step object versions are remembered
 
 Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 ELSEWHERE = "volume-elsewhere"
-"""The word for a pod whose volume cannot be used on its node; it may be bound to another node."""
+"""The `word` of a RefusedError: the node cannot use the pod's volume; the pod may be bound to another node."""
 
 
 class RefusedError(Exception):
-    """A pod cannot have what it needs before it is bound; has a sentence, and a `word` for what the pod lacks."""
+    """A pod cannot have what it needs before it is bound: a sentence says why, `word` names what the pod lacks."""
 
     def __init__(self, slot: Slot, sentence: str, word: str) -> None:
         super().__init__(sentence)
@@ -43,9 +43,9 @@ class RefusedError(Exception):
 
 @dataclass(eq=False)
 class Effects:
-    """The queue of one leader: `holds` guards every request, `token` identifies the leader, `wake` follows each.
+    """The requests of one leader. Each is sent only while `holds()`; `wake()` follows it; `token()` names the leader.
 
-    `timeout` limits a request in seconds, so that requests of a former leader end before another one leads.
+    Each request has at most `timeout` seconds, so that requests of a former leader end before another one leads.
     """
 
     client: ApiClient
@@ -59,7 +59,7 @@ class Effects:
 
     @property
     def signature(self) -> dict[str, str]:
-        """The annotation that identifies the leader: the API server rejects the requests of any other replica."""
+        """The annotation that identifies the leader: the API server rejects requests with another identity."""
         token = self.token()
         return {LEADER: token} if token else {}
 
@@ -74,18 +74,18 @@ class Effects:
                 self.group = None  # closed before the task group ends, which then accepts no more tasks
 
     def step(self, workers: int = 1_000_000) -> Step[Any]:
-        """Return a new kind of effect with at most `workers` concurrent ones."""
+        """Return a new kind of effect, of which at most `workers` run concurrently."""
         self._steps.append(Step(self, workers))
         return self._steps[-1]
 
     async def patch(self, path: str, change: object, kind: str = "merge") -> bytes:
-        """Change an object while leading. Raises ApiError, and FencedError if another replica may lead."""
+        """Patch an object, if this replica leads. Raises ApiError, and FencedError if another replica may lead."""
         return await self.client.patch(path, change, kind=kind, guard=self.holds, timeout=self.timeout)
 
 
 class Step(Generic[Key]):
-    """One kind of effect. `in_flight` has the keys of effects from their begin until they are answered or may begin
-    again, `queued` those not sent yet, `refusals` the reasons of refused ones.
+    """One kind of effect. `in_flight` has the keys of effects that have begun and may not begin again yet, `queued` the
+    effects not sent yet, `refusals` the reasons of refused effects.
     """
 
     def __init__(self, effects: Effects, workers: int) -> None:
@@ -95,20 +95,20 @@ class Step(Generic[Key]):
         self.closed = False
         self._effects = effects
         self._idle = workers
-        self._begun: dict[Key, tuple[str, ...]] = {}  # object versions that the last effect is to replace
+        self._begun: dict[Key, tuple[str, ...]] = {}  # by key: the object versions that the last effect replaces
 
     def is_unseen(self, key: Key, version: str) -> bool:
         """Whether an effect began on this version of its object whose outcome the watch does not show yet."""
         return version in self._begun.get(key, ())
 
     def replaced(self, key: Key, version: str) -> None:
-        """Note that an effect of several requests has also replaced this version, which the watch may still show."""
+        """Note that an effect in flight has also replaced this version, which the watch may still show."""
         self._begun[key] = (*self._begun.get(key, ()), version)
 
     def begin(self, key: Key, work: Work, version: str = "") -> bool:
-        """Begin an effect on this `version` of its object. False: one is in flight, or its outcome is unseen.
+        """Begin an effect on this `version` of an object. False: one is in flight, or the last outcome is unseen.
 
-        An effect without a version needs one call only: transient failures are retried until it is carried out.
+        For an effect without a version one call is enough: transient failures are retried until it is carried out.
         """
         if self.closed or key in self.in_flight or (version and self.is_unseen(key, version)):
             return False
@@ -116,13 +116,13 @@ class Step(Generic[Key]):
         if version:
             self._begun.pop(key, None)
             self._begun[key] = (version,)
-            if len(self._begun) > REMEMBERED:  # forgetting costs at most a write that changes nothing
+            if len(self._begun) > REMEMBERED:  # without this version, at worst a write is repeated
                 del self._begun[next(iter(self._begun))]
         self._put(key, work)
         return True
 
     def recall(self, keys: Iterable[Key]) -> list[Key]:
-        """Withdraw those of these effects that have not been sent, and return their keys."""
+        """Withdraw the effects with these keys that have not been sent yet. Returns the withdrawn keys."""
         found = [key for key in keys if self.queued.pop(key, None) is not None]
         for key in found:
             del self.in_flight[key]

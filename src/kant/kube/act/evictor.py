@@ -1,8 +1,7 @@
-"""The evictor: victims are evicted through the Eviction API, and only if all victims of a job may be evicted.
+"""The evictor: pods are evicted through the Eviction API. The victims of a job are evicted only if all may be.
 
-First the known budgets (PodDisruptionBudget) are checked: whether the victims of one job together exceed what a budget
-allows; then each victim by a dry run. If one victim is refused, none is evicted. A pod counts as gone when the API
-server says so, not before.
+First all victims of a job are checked together against the known PodDisruptionBudgets, then each by a dry run. If one
+victim is refused, none is evicted. A pod counts as gone only when the API server says so.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from kant.kube.reconcile.workload import Workload
 PATIENCE = 120.0  # seconds of retries if a budget refuses after the dry run was allowed
 RETRY = 2.0
 VOLUNTARY = ("fallback", "defragment")
-"""The reasons that are no necessity: all victims are checked first."""
+"""Reasons for evictions that could be left out: all victims are checked first."""
 
 
 @dataclass(slots=True, eq=False)
 class Eviction:
-    """Pods that are evicted together, for one reason. `by` is the job that gets their place, "" for none.
+    """Pods that are evicted together, for one reason. `by` is the job that gets their resources, "" for none.
 
-    `right` is the reason as one word, as in `Preempt.why`, or `limit` or `gang`.
+    `right` is the reason as one word: that of `Preempt.why`, or `limit` or `gang`.
     """
 
     why: str
@@ -41,7 +40,7 @@ class Eviction:
 
 
 class Evictor:
-    """`refused` collects evictions that were refused, `done` those that have been requested."""
+    """Evicts pods. `refused` collects the refused evictions, `done` those that have been requested for all pods."""
 
     def __init__(self, effects: Effects, mirror: Mirror) -> None:
         self.effects = effects
@@ -49,14 +48,14 @@ class Evictor:
         self.mirror = mirror
         self.refused: deque[Eviction] = deque()
         self.done: deque[Eviction] = deque()
-        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # why known budgets refuse
+        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # the pod refused, and why
 
     def start(self, eviction: Eviction) -> None:
         self.step.begin(eviction, partial(self._carry_out, eviction))
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is unanswered."""
+        """Whether an eviction has been begun and is not finished."""
         return bool(self.step.in_flight)
 
     async def _carry_out(self, eviction: Eviction) -> None:
@@ -86,7 +85,7 @@ class Evictor:
         until = effects.clock() + patience
         while True:
             seen = self.mirror.pods.get(meta.uid)
-            if seen is None or is_over(seen):  # a succeeded pod stays, since it is a result for its user
+            if seen is None or is_over(seen):  # a finished pod is not deleted: its user may read its result
                 return
             try:
                 await effects.client.evict(
@@ -95,7 +94,7 @@ class Evictor:
                 )  # fmt: skip
                 return
             except ApiError as error:
-                if error.code in (404, 409):  # gone, or replaced by another pod with that name
+                if error.code in (404, 409):  # gone, or replaced by another pod of that name
                     return
                 heals -= error.code != 429
                 if effects.clock() > until and (error.code == 429 or heals < 0 or not error.heals):

@@ -34,7 +34,7 @@ from kant.model.rules import HOST
 
 
 class KubeExecutor(PlanExecutor):
-    """Executes plans with the binder and the evictor. `evictions` has those to be requested now."""
+    """Executes plans with the binder and the evictor. `evictions` has the evictions to be requested next."""
 
     def __init__(self, core: Core, mirror: Mirror, workloads: Workloads, leaving: dict[str, dict[str, None]]) -> None:
         self.core = core
@@ -43,7 +43,7 @@ class KubeExecutor(PlanExecutor):
         self.leaving = leaving
         self.evictions: list[Eviction] = []
         self.held: deque[tuple[Workload, Hold | Reject]] = deque()
-        self._by: dict[str, Eviction] = {}  # of the current plan, by the job that gets their place
+        self._by: dict[str, Eviction] = {}  # of the current plan, by the job that gets the victims' resources
 
     @property
     def now(self) -> int:  # type: ignore[override]
@@ -62,9 +62,9 @@ class KubeExecutor(PlanExecutor):
         self.evictions += self._by.values()
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
-        """Return the decisions without preemptions in vain, for jobs that could not start even after them.
+        """Return the decisions without preemptions for jobs that could not start even after these.
 
-        A job that was to start on the nodes of victims that stay is submitted again.
+        A job that the plan starts on the nodes of victims that now stay is submitted again.
         """
         victims: dict[str, list[Slot]] = {}
         freed: dict[str, list[Allocation]] = {}
@@ -95,8 +95,8 @@ class KubeExecutor(PlanExecutor):
         staying: dict[str, set[str]],
         freed: dict[str, list[Allocation]],
     ) -> list[Decision]:
-        """Return the decisions without the starts in `vain`, without their victims (`staying`), and without jobs to be
-        placed there. The core counts these jobs as started, so they are created again.
+        """Return the decisions without the jobs in `vain`, their victims (`staying`), and other jobs on the victims'
+        nodes. The core counts the jobs left out as started, so they are submitted again.
         """
         left, known = set(vain), self.workloads.by_job
         while True:
@@ -118,7 +118,7 @@ class KubeExecutor(PlanExecutor):
         return [one for one in decisions if isinstance(one, Reorder | Route) or one.job not in gone]
 
     def apply(self, decision: Decision) -> None:
-        """Apply one decision, unless it moves a job: the pods of that are then re-created as another job."""
+        """Apply one decision, unless its job no longer exists: the pods of a moved job come back as another job."""
         if isinstance(decision, Reorder | Route) or decision.job in self.workloads.by_job:
             super().apply(decision)
 
@@ -129,7 +129,7 @@ class KubeExecutor(PlanExecutor):
             workload.after = self._kept_from(start.job)
 
     def _kept_from(self, job: str) -> frozenset[str]:
-        """Return the uids of leaving pods with which a job may not share a domain, even from other nodes."""
+        """Return the uids of leaving pods whose zone or other domain the job must avoid by its pod anti-affinity."""
         state, translation = self.core.state, self.workloads.translation
         rules = state.live[state.rows[job]].rules
         kept = {one.pod_class for own in rules for one in own.anti_affinity if one.topology != HOST}
@@ -181,13 +181,13 @@ class KubeExecutor(PlanExecutor):
         self.happen(QueueOrdered(self.now, tuple(job for job in reorder.jobs if job in known)))
 
     def _stop(self, workload: Workload, event: JobPreempted | JobFailed) -> list[Pod]:
-        """End a job in the state immediately. No pod is bound to its nodes until its pods are gone."""
+        """End a job in the core's state at once. No other pod is bound to its nodes until its pods are gone."""
         self.happen(event)
-        self.happen(JobCancelled(self.now, workload.job))  # its replacement pods are another job
+        self.happen(JobCancelled(self.now, workload.job))  # pods that replace these become another job
         return self.leave(workload)
 
     def leave(self, workload: Workload) -> list[Pod]:
-        """Mark its pods as leaving, including those that are about to be bound. Returns them."""
+        """Mark a workload's pods as leaving, including those that are about to be bound. Returns them."""
         pods = [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
         for slot, pod in ((s, self.mirror.pods.get(s.pod)) for s in workload.slots):
             if pod is not None:
@@ -197,11 +197,11 @@ class KubeExecutor(PlanExecutor):
         return pods
 
     def going(self, workload: Workload) -> list[Pod]:
-        """Return its pods that are to be evicted and count until they are gone."""
+        """Return a workload's existing pods: they are to be evicted, and hold their resources until they are gone."""
         return [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
 
     def unplace(self, job: str, why: str) -> None:
-        """Make a started job without a bound pod wait again, since it cannot have its place."""
+        """Make a started job wait again, because `why` prevents its placement. A job with a bound pod stays started."""
         workload = self.workloads.by_job.get(job)
         if workload is None or workload.phase is not Phase.PLACED or any(slot.bound for slot in workload.slots):
             return
@@ -212,7 +212,7 @@ class KubeExecutor(PlanExecutor):
 class ShadowExecutor(KubeExecutor):
     """Binds and evicts nothing: in shadow mode each start is refused at once, and tried again.
 
-    After a preemption nothing of the plan starts, since the victims keep their capacity.
+    The starts after a plan's first preemption are skipped, since the victims keep their capacity.
     """
 
     def execute(self, plan: Plan) -> None:
@@ -229,7 +229,7 @@ class ShadowExecutor(KubeExecutor):
 
 
 def _why(by: str, why: str) -> str:
-    """Return why a pod is evicted, for its event."""
+    """Return why a pod is evicted, as text for the pod's Kubernetes event."""
     if by:
         return {"reclaim": f"its queue gives back to {by} what it had borrowed"}.get(
             why, f"{by} takes its place ({why})"

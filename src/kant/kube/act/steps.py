@@ -1,4 +1,4 @@
-"""The steps by which a leader carries out its plans, on one queue of effects."""
+"""The kinds of requests by which a leader carries out its plans; all are effects of one queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """Volumes, claims and device locks precede bindings; evictions are independent of them."""
+    """A pod is bound once it has its volumes, claims and device lock. Evictions do not wait for any of these."""
 
     def __init__(self, effects: Effects, mirror: Mirror, translation: Translation) -> None:
         self.effects = effects
@@ -32,7 +32,7 @@ class Steps:
 
     @property
     def claims(self) -> ClaimBinder | None:
-        """Writes claims to devices; imported with the first of them, None before."""
+        """The binder of ResourceClaims, imported when the first claim exists; None before."""
         if self._claims is None and self.mirror.has_devices and self.mirror.devices.claims:
             from kant.kube.act.claim_binder import ClaimBinder
 
@@ -41,7 +41,7 @@ class Steps:
 
     @property
     def volumes(self) -> VolumeBinder | None:
-        """Requests volumes for claims; imported with the first pod that has one, None before."""
+        """The binder of volumes, imported when the first pod uses a volume claim; None before."""
         if self._volumes is None and self.mirror.users:
             from kant.kube.act.volume_binder import VolumeBinder
 
@@ -49,7 +49,7 @@ class Steps:
         return self._volumes
 
     def locks(self, node: str) -> DeviceLocks | None:
-        """Return the locks of nodes on which HAMi has registered devices, imported with the first; None for others."""
+        """Return the device locks if HAMi has registered devices on `node`, else None; imported with the first."""
         view = self.mirror.nodes.get(node)
         if view is None or not (view.metadata.annotations or {}).get(REGISTER):
             return None
@@ -60,11 +60,11 @@ class Steps:
         return self._locks
 
     def is_binding(self) -> bool:
-        """Whether bindings are in flight; other requests wait for them."""
+        """Whether bindings are in flight; less urgent requests wait until none is."""
         return bool(self.binder.step.in_flight)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is in flight whose outcome a state built now would lack."""
+        """Whether a request is in flight, so that a state built now would lack its outcome."""
         writes = self._claims is not None and self._claims.is_busy
         return self.is_binding() or bool(self.binder.results) or self.evictor.is_busy or writes

@@ -1,7 +1,7 @@
-"""The volume binder: claims that are bound on first use get the node of their pod, and the pod waits for its volumes.
+"""The volume binder: writes a pod's node into its claims that are bound on first use; the pod waits for its volumes.
 
-The pods of a workload are bound only once the claims of all of them are bound: a gang is bound whole or not at all. A
-provisioner may create a volume elsewhere than requested; then the workload waits again, and is placed at its volumes.
+The pods of a workload are bound only once the claims of all of them are bound: no gang is bound in part. A provisioner
+may create a volume elsewhere than requested; then the workload waits again, to be placed near the volume.
 
 Source: kube-scheduler's plugin VolumeBinding (AssumePodVolumes, BindPodVolumes), for volumes that a provisioner
 creates.
@@ -32,14 +32,14 @@ from kant.kube.translate.volumes import (
 
 PATIENCE = 600.0  # seconds to provision a volume, as for kube-scheduler (bindTimeoutSeconds)
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""The annotation of a volume that a program matched with a claim; it is available again once its claim is gone."""
+"""The annotation of a volume that a controller matched with a claim. Such a volume is free once the claim is gone."""
 
 TAKEN = "volume-taken"
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request for a volume of a claim at `node`. `seen`: the API server has the request."""
+    """A request for a claim's volume at `node`, made at `since` (monotonic seconds). `seen`: the claim has shown it."""
 
     node: str
     since: float
@@ -47,17 +47,17 @@ class Asked:
 
 
 class VolumeBinder:
-    """`asked` has, by the uid of its claim, each volume that is requested and may not exist yet."""
+    """Requests volumes for claims. `asked` has, by the uid of the claim, each volume that may not exist yet."""
 
     def __init__(self, effects: Effects, mirror: Mirror, local: ChosenVolumes) -> None:
         self.effects = effects
-        self.step: Step[str] = effects.step()  # by the uid of a claim, or the name of a volume to give back
+        self.step: Step[str] = effects.step()  # by the uid of a claim, or the name of a volume to release
         self.mirror = mirror
         self.asked: dict[str, Asked] = {}
         self.local = local
 
     def prepare(self, workload: Workload) -> bool:
-        """Return whether its pods have their volumes; request missing ones. Raises RefusedError."""
+        """Return whether the workload's pods have their volumes; request missing ones. Raises RefusedError."""
         ready = True
         for slot, pod in coming(workload.slots, self.mirror.pods):
             for name in claims_of(pod):
@@ -89,14 +89,14 @@ class VolumeBinder:
         return False
 
     def _asked(self, claim: k.Claim, node: str) -> Asked:
-        """Return the request for a volume of a claim, a new one if needed. Old requests are forgotten."""
+        """Return the request for a claim's volume; create it if there is none. Old requests are forgotten."""
         now = self.effects.clock()
         if claim.metadata.uid not in self.asked:
             self.asked = {uid: one for uid, one in self.asked.items() if now - one.since <= 2 * PATIENCE}
         return self.asked.setdefault(claim.metadata.uid, Asked(node, now))
 
     def _give_up_if_late(self, claim: k.Claim, slot: Slot, asked: Asked, gave_up: str, word: str) -> None:
-        """Raise RefusedError if the API server has refused the request, or if it takes too long."""
+        """Raise RefusedError if the API server has refused the request, or if it is older than PATIENCE."""
         why = self.step.refusals.pop(claim.metadata.uid, "")
         if why or self.effects.clock() - asked.since > PATIENCE:
             del self.asked[claim.metadata.uid]
@@ -115,7 +115,7 @@ class VolumeBinder:
     # --- local volumes, created in advance -------------------------------------------------------------------------
 
     def _is_kept(self, claim: k.Claim, slot: Slot) -> bool:
-        """Reserve the volume chosen for a claim, which the volume controller then binds. Returns False: not yet."""
+        """Reserve the volume chosen for a claim, for the volume controller to bind. Returns False: not yet bound."""
         meta, name = claim.metadata, self.local.chosen[key_of(claim)]
         volume = self.mirror.volumes.get(name)
         if volume is None or not fits(volume, claim):
@@ -129,7 +129,7 @@ class VolumeBinder:
         return False
 
     def _of(self, volume: k.PersistentVolume, ref: dict[str, str] | None) -> Work:
-        """Return the work that writes the claim `ref` of a volume; None: no claim."""
+        """Return the work that writes `ref` as the claim of a volume; None: the volume is for no claim."""
         meta = volume.metadata
         marks = {BOUND_BY_CONTROLLER: "yes" if ref is not None else None}
         change = {
@@ -139,7 +139,7 @@ class VolumeBinder:
         return partial(self.effects.patch, f"/api/v1/persistentvolumes/{meta.name}", change)
 
     def give_back(self, workload: Workload) -> None:
-        """Release the volumes reserved for claims of a workload that loses its places."""
+        """Release the volumes reserved for the claims of a workload that loses its allocation."""
         for _, pod in coming(workload.slots, self.mirror.pods):
             for claim in chosen_claims(pod, self.mirror.storage):
                 self.asked.pop(claim.metadata.uid, None)

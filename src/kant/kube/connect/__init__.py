@@ -1,1 +1,1 @@
-"""The connection to the API server: its address, our identity, one client, and its errors."""
+"""The connection to the API server: its address, Kant's credentials, a client, and errors."""

@@ -1,6 +1,6 @@
-"""The client of the API server: few verbs, partial views of objects, and one exception with the server's message.
+"""The client of the API server: few verbs, partial views of objects, and exceptions with the server's message.
 
-Nothing is retried here. A write whose response was lost may have happened: only its author can find out, by reading.
+The client retries no write. If a response was lost, the write may have happened: the caller must read to find out.
 
 Long: one method for each verb of the API server.
 """
@@ -53,7 +53,7 @@ BY_ROLES = re.compile(r"cannot \w+ (resource|path) ")
 
 
 class RequestOptions(TypedDict, total=False):
-    """Options of a request. `timeout`: seconds for the whole request.
+    """Options of a request. `timeout`: seconds for the whole request (None: the client's default).
 
     `guard` is called when a connection is available, right before the request is written; if it returns False, nothing
     is written and FencedError is raised.
@@ -72,7 +72,7 @@ class _Refusal(Status, frozen=True):
 class ApiClient:
     """A session with one API server. Use as `async with ApiClient(config) as client`.
 
-    Missing credentials are an InputError on entry; later they are an ApiError, also passed to `on_trouble`.
+    Without credentials the first request raises InputError. Later failures to renew them go to `on_trouble`.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class ApiClient:
         self.concurrency = concurrency
         self.timeout = timeout
         self._renewal = Renewal(config, on_trouble)
-        self._away = time.monotonic()  # when the server was last unavailable; unknown at first
+        self._away = time.monotonic()  # when the server was last unavailable; at first unknown, so now
 
     async def __aenter__(self) -> Self:
         parts = urlsplit(self.config.server)
         tls = parts.scheme == "https"
         self._context = self.config.tls()
         self._host, self._prefix = parts.netloc, parts.path
-        self._heads: dict[str | None, tuple[str | None, str]] = {}  # by content type, including the token
+        self._heads: dict[str | None, tuple[str | None, str]] = {}  # header lines by content type, and their token
         self._pool = Pool(
             parts.hostname or "",
             parts.port or (443 if tls else 80),
@@ -122,7 +122,7 @@ class ApiClient:
         timeout: float | None = None,
         guard: Guard | None = None,
     ) -> bytes:
-        """Send one request and return its answer (the options: `RequestOptions`). Raises ApiError, and FencedError."""
+        """Send one request and return the response's body (see `RequestOptions`). Raises ApiError and FencedError."""
         kind, path, timeout = content_type if body is not None else None, _with(path, params), timeout or self.timeout
         if not path.isascii() or not path.isprintable() or " " in path:
             raise ValueError(f"not the path of a request: {path!r}")
@@ -153,7 +153,7 @@ class ApiClient:
         return await self.call("POST", path, encoded(obj), **options)
 
     async def patch(self, path: str, obj: object, kind: str = "merge", **options: Unpack[RequestOptions]) -> bytes:
-        """Change an object by a patch of `kind` merge, strategic, json or apply (server-side, as kant)."""
+        """Change an object by a patch of `kind` merge, strategic, json or apply (server-side, as manager "kant")."""
         if kind == "apply":
             options["params"] = {"fieldManager": "kant", "force": "true", **(options.get("params") or {})}
         options["content_type"] = PATCHES[kind]
@@ -167,8 +167,8 @@ class ApiClient:
         finalizers: Sequence[str] | None,
         guard: Guard | None = None,
     ) -> str:
-        """Change only the metadata of an object of this version (`with_metadata`). Returns its new version."""
-        from kant.kube.connect.protobuf import version_of, with_metadata  # few objects need it
+        """Change only the metadata of an object, if it has this resourceVersion. Returns the new resourceVersion."""
+        from kant.kube.connect.protobuf import version_of, with_metadata  # imported here, since few objects need it
 
         raw = await self.call("GET", path, b"", content_type=PROTOBUF)
         if version_of(raw) != version:
@@ -179,9 +179,9 @@ class ApiClient:
     async def delete(
         self, path: str, *, uid: str | None = None, propagation: str = "", **options: Unpack[RequestOptions]
     ) -> bytes:
-        """Delete the object, if it still has this uid.
+        """Delete the object, if it still has this uid (None: whatever its uid).
 
-        `propagation`: Foreground (owned objects first), Background or Orphan; "" for the default of its kind.
+        `propagation`: Foreground (owned objects first), Background or Orphan; "": the default of the object's kind.
         """
         body = {"kind": "DeleteOptions", **_deletion(uid)}
         body |= {"propagationPolicy": propagation} if propagation else {}
@@ -216,7 +216,7 @@ class ApiClient:
         dry_run: bool = False,
         **options: Unpack[RequestOptions],
     ) -> None:
-        """Request the eviction of a pod; ApiError 429 if its PodDisruptionBudgets do not allow it.
+        """Request the eviction of a pod. Raises ApiError 429 if the pod's PodDisruptionBudgets do not allow it.
 
         If the pod has another uid, the server itself retries for about 10 s before it returns 409.
         """
@@ -232,8 +232,8 @@ class ApiClient:
     async def pages(
         self, path: str, view: type[T], limit: int = 500, *, on_malformed: OnMalformed | None = None, fields: str = ""
     ) -> AsyncIterator[tuple[list[T], str]]:
-        """Yield the list at `path`, page by page, each with the resourceVersion of the whole list. May raise
-        ExpiredError midway.
+        """Yield pages of the list at `path`, each with the resourceVersion of the whole list. May raise ExpiredError
+        between two pages.
 
         An object that cannot be decoded is passed to `on_malformed` and left out. `fields` is a field selector, but not
         on `metadata.namespace`: the API server (1.36) then ends the list with its first page; use the path instead.
@@ -265,7 +265,7 @@ class ApiClient:
             raise self._lost("GET", path, error) from error
 
     def _session(self) -> Session:
-        """Return the session for streams and proxies, imported on first use: a single question does not need it."""
+        """Return the session for watches and proxies, imported on first use: short commands do not need it."""
         if self._opened is None:
             from kant.kube.connect.session import Session
 
@@ -273,7 +273,7 @@ class ApiClient:
         return self._opened
 
     async def _judged(self, path: str, error: ApiError) -> ApiError:
-        """Return the error, made transient if it comes from a starting server that does not know its roles yet."""
+        """Return the error; a transient one instead if it is a 403 of a starting server that has no roles yet."""
         if error.code != 403 or path.startswith(READY) or not BY_ROLES.search(error.message):
             return error
         try:
@@ -286,7 +286,7 @@ class ApiClient:
         return ApiError(503, "Starting", f"{self.config.server}: {STARTS}")
 
     async def _head(self, content_type: str | None) -> str:
-        """Return the header lines that all requests share, and the empty line."""
+        """Return the header lines that all requests of this content type share, and the empty line that ends them."""
         headers = await self._headers(content_type)
         known = self._heads.get(content_type)
         if known is None or known[0] != headers.get("Authorization"):
@@ -339,7 +339,7 @@ def encoded(obj: object) -> bytes:
 
 
 def _words(error: BaseException | None) -> str:
-    """Return the system's message for a failed connection, without its numbers."""
+    """Return the operating system's message for a failed connection, without error numbers."""
     number = getattr(error, "errno", None) or 0
     text = os.strerror(number) if number in errno.errorcode else getattr(error, "strerror", None) or str(error)
     return text.rpartition("] ")[2] or type(error).__name__
@@ -360,9 +360,9 @@ class _Version(View, frozen=True):
 
 
 async def require_version(client: ApiClient, least: tuple[int, int] = (1, 29)) -> str:
-    """Return the server's version, such as v1.36.2. Raises InputError if it is older than `least`, ApiError."""
+    """Return the server's version, such as v1.36.2. Raises InputError if it is older than `least`; ApiError."""
     version = await client.get("/version", _Version)
-    minor = "".join(char for char in version.minor if char.isdigit())  # some clouds say 29+
+    minor = "".join(char for char in version.minor if char.isdigit())  # some clouds report 29+
     if not (version.major.isdigit() and minor) or (int(version.major), int(minor)) < least:
         raise InputError(client.config.server, f"Kubernetes {least[0]}.{least[1]} or later", version.git_version)
     return version.git_version

@@ -1,4 +1,4 @@
-"""The address of the API server and our identity: from a kubeconfig file, or from inside a pod.
+"""The address of the API server and Kant's credentials: from kubeconfig files, or from the service account of a pod.
 
 A kubeconfig is read as kubectl reads it
 (https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig):
@@ -23,9 +23,9 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True)
 class Config:
-    """An API server and our identity there.
+    """An API server, and how to connect to it and authenticate.
 
-    `source` says where it was read, for messages. `ca` is PEM text; without it the CAs of the system are used.
+    `source` says, for messages, where this was read. `ca` is PEM text; None: the CAs of the system.
     `certificate` and `key` are PEM text of a client certificate.
     """
 
@@ -41,7 +41,7 @@ class Config:
     namespace: str = "default"
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS context for the server, None for plain HTTP. Raises InputError for an invalid one."""
+        """Return the TLS context; None for plain HTTP. Raises InputError if a certificate or key is invalid."""
         if not self.server.startswith("https://"):
             return None
         try:
@@ -56,8 +56,8 @@ class Config:
 
 
 def present(context: ssl.SSLContext, certificate: str, key: str, source: str) -> None:
-    """Make new connections with `context` use this client certificate."""
-    with tempfile.NamedTemporaryFile("w") as file:  # OpenSSL reads a chain only from a file, here a private one
+    """Make new connections with `context` use this client certificate. Raises InputError if it is invalid."""
+    with tempfile.NamedTemporaryFile("w") as file:  # OpenSSL reads a chain only from a file
         file.write(certificate.rstrip() + "\n" + key.rstrip() + "\n")
         file.flush()
         try:
@@ -75,7 +75,7 @@ def load(
     environment: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Config:
-    """Return the configuration for these arguments. Raises InputError.
+    """Return the connection to use, by the rules of this module. Raises InputError if there is none or it is invalid.
 
     Code that reads kubeconfigs is imported on first use: a pod with a service account has none.
     """
@@ -98,13 +98,13 @@ def load(
 
 
 def _from_files(paths: list[Path], context: str | None) -> Config:
-    from kant.kube.connect.kubeconfig import from_kubeconfig  # and PyYAML
+    from kant.kube.connect.kubeconfig import from_kubeconfig  # imports PyYAML
 
     return from_kubeconfig(paths, context)
 
 
 def in_cluster(environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> Config:
-    """Return the identity of the pod that this process runs in. Its token rotates: the file is read again."""
+    """Return the connection of the pod that runs this process. The token rotates, so its file is read again."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
     host = f"[{host}]" if ":" in host else host
     namespace = folder / "namespace"
@@ -118,7 +118,7 @@ def in_cluster(environment: Mapping[str, str] = os.environ, folder: Path = SERVI
 
 
 def text_of(path: Path, where: str) -> str:
-    """Return the text of a file. Raises InputError about `where`."""
+    """Return the text of a file. Raises an InputError that names `where` if it cannot be read."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:

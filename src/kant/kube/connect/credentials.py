@@ -17,7 +17,7 @@ class Credentials:
     _header: str | None = None
     _until: float = float("inf")  # in seconds on the monotonic clock
     pair: tuple[str, str] | None = None
-    """The client certificate and its key from the last renewal."""
+    """The client certificate and its key, both PEM text, from the last renewal; None for none."""
     refused = False
     """Whether the server rejected the last renewed credentials."""
 
@@ -26,11 +26,11 @@ class Credentials:
 
     @property
     def header(self) -> str | None:
-        """The last known value of `Authorization`."""
+        """The last known value of the header `Authorization`; None: send none."""
         return self._header
 
     async def renew(self) -> None:
-        """Renew `header` and `pair`. Raises InputError, and leaves both as they were."""
+        """Renew `header` and `pair`. If that fails, leaves both as they were and raises InputError."""
 
     def forget(self) -> None:
         """Note that the server rejected the credentials: renew them before the next request."""
@@ -71,7 +71,7 @@ class TokenFile(Credentials):
 
 
 def bearer(token: str, where: str) -> str:
-    """Return the value of `Authorization` for a token. Raises InputError about `where` if the token is not one line."""
+    """Return the value of `Authorization` for a token. Raises InputError, naming `where`, unless it is one line."""
     if not token or not token.isprintable():
         raise InputError(where, "one line of text", "nothing" if not token else "line breaks within it")
     return f"Bearer {token}"

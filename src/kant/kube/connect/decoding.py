@@ -1,4 +1,4 @@
-"""Decoding of objects of the API server: one by one, in pages of a list, and as far as possible for malformed ones."""
+"""Decoding of objects of the API server: single objects, pages of a list, and what can be read of malformed objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decoder(view: type[T]) -> msgspec.json.Decoder[T]:
-    """Return the shared decoder of this view: creating one costs more than using it."""
+    """Return the decoder of this view; it is shared, since creating a decoder costs more than using it."""
     found = _DECODERS.get(view)
     if found is None:
         found = _DECODERS[view] = msgspec.json.Decoder(view)
@@ -38,7 +38,7 @@ def decoder(view: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def decoded(raw: bytes, view: type[T], what: str) -> T:
-    """Return the response to a request, `what`, as a view. Raises ApiError if it does not decode."""
+    """Return the response `raw` to the request `what` as a view. Raises ApiError if it cannot be decoded."""
     try:
         return decoder(view).decode(raw)
     except msgspec.DecodeError as error:
@@ -46,7 +46,7 @@ def decoded(raw: bytes, view: type[T], what: str) -> T:
 
 
 def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> ListPage[T]:
-    """Return one page without objects that cannot be decoded, which go to `on_malformed`. ApiError if it is none."""
+    """Return a page of a list. Objects that cannot be decoded go to `on_malformed`. ApiError: `raw` is no page."""
     try:
         return decoder(ListPage[view]).decode(raw)  # type: ignore[valid-type]
     except msgspec.ValidationError:
@@ -65,7 +65,7 @@ def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> List
 
 
 def who(raw: bytes | msgspec.Raw) -> Meta:
-    """Return the metadata of a malformed object, as far as they can be decoded."""
+    """Return the metadata of a malformed object, as far as it can be decoded."""
     try:
         return decoder(PartialMetadata).decode(raw).metadata
     except msgspec.DecodeError:

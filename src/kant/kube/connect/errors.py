@@ -8,8 +8,8 @@ import re
 class ApiError(Exception):
     """A rejection by the API server, or no response (`code` 0: it is unknown whether a write happened).
 
-    `reason` is the server's word (Conflict, Forbidden, …); for code 0 it is UnreachableError, Certificate, Lost or
-    Timeout. `retry_after`: seconds that the server asks us to wait, None if unspecified.
+    `reason` is the server's word (Conflict, Forbidden, …); for code 0 it is Kant's, such as Unreachable, Certificate,
+    Lost, Timeout or Malformed. `retry_after`: seconds that the server asks to wait; None: unspecified.
     """
 
     def __init__(self, code: int, reason: str, message: str, retry_after: float | None = None) -> None:
@@ -26,11 +26,11 @@ class ApiError(Exception):
 
 
 class ExpiredError(ApiError):
-    """The server no longer has this resourceVersion (410): list again."""
+    """The server no longer has the requested resourceVersion (410): the caller must list again."""
 
 
 class FencedError(Exception):
-    """The guard of a request refused it right before it was sent: nothing was sent."""
+    """The guard of a request refused it when it was about to be sent: nothing was sent."""
 
 
 INSTALL = "`kant kube manifests` has them"
@@ -46,12 +46,12 @@ UNKNOWN_FIELD = re.compile(r'unknown field "(?P<field>[^"]+)"')
 
 
 def is_unserved(error: ApiError) -> bool:
-    """Whether the API server does not know the kind; otherwise a 404 means that no object has the name."""
+    """Whether the API server does not know the kind of the object. Any other 404 means that no object has the name."""
     return error.code == 404 and not error.message.endswith('" not found')
 
 
 def advice(error: ApiError, source: str) -> str:
-    """Return one sentence for the person who runs Kant. `source`: where the configuration was read."""
+    """Return one sentence for the person who runs Kant: the error, or how to fix it. `source`: see `Config`."""
     if error.code == 401:
         return f"the API server does not accept the credentials of {source}: they are wrong or have expired (401)"
     if error.code != 403:
@@ -64,7 +64,7 @@ def advice(error: ApiError, source: str) -> str:
 
 
 def denied_by(error: ApiError) -> tuple[str, str] | None:
-    """Return what our roles do not allow, such as `list pods`, and the namespace ("": cluster-wide); otherwise None."""
+    """Return what Kant's roles forbid, such as `list pods`, and the namespace ("": cluster-wide); None if unclear."""
     found = FORBIDDEN.search(error.message) if error.code == 403 else None
     if found is None:
         return None

@@ -44,7 +44,7 @@ class Exec(Credentials):
 
     async def _run(self) -> dict[str, Any]:
         command = str(self.plugin["command"])
-        if "/" in command:  # as in kubectl: relative to the kubeconfig, otherwise on the PATH
+        if "/" in command:  # a path is relative to the kubeconfig, as in kubectl
             command = str(self.folder / command)
         version = self.plugin.get("apiVersion", "client.authentication.k8s.io/v1")
         spec: dict[str, Any] = {"interactive": False}
@@ -81,7 +81,7 @@ class Exec(Credentials):
 
 
 def _monotonic(timestamp: str | None) -> float:
-    """Return when to renew credentials that expire at `timestamp`: half a minute earlier; never without an expiry."""
+    """Return when (monotonic seconds) to renew credentials: 30 s before `timestamp`; without one never (inf)."""
     if not timestamp:
         return float("inf")
     try:

@@ -19,7 +19,7 @@ from kant.model.errors import InputError
 
 
 def from_kubeconfig(paths: list[Path], context: str | None = None) -> Config:
-    """Return the named context of these files, or the current one. The first file that names an entry defines it."""
+    """Return the connection of `context` (None: the current one). The first file with an entry of a name defines it."""
     found: dict[str, dict[str, tuple[Path, dict[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
     current: str | None = None
     for path in paths:
@@ -100,7 +100,7 @@ def _credentials(user: dict[str, Any], path: Path, cluster: dict[str, Any]) -> C
 
 
 def _pem(entry: dict[str, Any], key: str, path: Path) -> str | None:
-    """Return PEM text from the kubeconfig itself (…-data, base64) or from a file that it names."""
+    """Return PEM text from the kubeconfig itself (…-data, base64) or from a file that it names; None for neither."""
     if entry.get(f"{key}-data"):
         try:
             return base64.b64decode("".join(str(entry[f"{key}-data"]).split()), validate=True).decode()

@@ -1,7 +1,7 @@
-"""Kubernetes' protobuf, as far as needed to change the metadata of an object without changing any other byte.
+"""Kubernetes' protobuf format, as far as needed to change an object's metadata without changing any other byte.
 
-A JSON patch rewrites the whole object. Free text in it, such as driver parameters, then loses its spaces; if that text
-is immutable, the API server rejects the patch. In protobuf it is a byte string.
+A JSON patch rewrites the whole object. Free text in the object, such as driver parameters, then loses its spaces; if
+that text is immutable, the API server rejects the patch. In protobuf such text is a byte string, which stays as it is.
 
 Source: k8s.io/apimachinery, pkg/runtime/serializer/protobuf (the envelope) and pkg/apis/meta/v1/generated.proto.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 MAGIC = b"k8s\x00"
 RAW = 2
-"""The field of the envelope with the object, whose field 1 is the metadata."""
+"""The number of the envelope's field that contains the object. Field 1 of an object is its metadata."""
 METADATA, VERSION, ANNOTATIONS, FINALIZERS = 1, 6, 12, 14
 LENGTH = 2
 """The wire type of length-delimited fields."""
 
 
 def with_metadata(raw: bytes, annotations: Mapping[str, str | None], finalizers: Sequence[str] | None) -> bytes:
-    """Return the object with these annotations added (None: removed), and with these finalizers."""
+    """Return the object with these annotations set (a value None: removed) and these finalizers (None: as before)."""
 
     def changed(meta: bytes) -> bytes:
         kept = []
@@ -43,7 +43,7 @@ def with_metadata(raw: bytes, annotations: Mapping[str, str | None], finalizers:
 
 
 def version_of(raw: bytes) -> str:
-    """Return the resourceVersion of the object."""
+    """Return the resourceVersion of an encoded object."""
     meta = dict(_pairs(dict(_pairs(_opened(raw)))[RAW]))[METADATA]
     return dict(_pairs(meta)).get(VERSION, b"").decode()
 

@@ -1,4 +1,4 @@
-"""Renewal of credentials. A failure at the start needs a person; later failures may be transient."""
+"""Renewal of credentials. A failure at the start is an error for a person to fix; later ones may be transient."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kant.kube.connect.config import Config, present
 from kant.kube.connect.errors import ApiError
 from kant.model.errors import InputError
 
-AGAIN = 1.0  # seconds between two tries after a failed renewal
+AGAIN = 1.0  # seconds between two attempts after a failed renewal
 
 
 class Renewal:
-    """Renews the credentials of a client, and keeps those accepted last; failures go to `on_trouble`."""
+    """Renews the credentials of a client. If that fails, calls `on_trouble` and keeps the previous credentials."""
 
     def __init__(self, config: Config, on_trouble: Callable[[ApiError], None]) -> None:
         self.config = config
@@ -27,8 +27,8 @@ class Renewal:
         self._began = False  # whether there have ever been credentials
 
     async def header(self, context: ssl.SSLContext | None) -> str | None:
-        """Return the value of `Authorization`; new connections with `context` use its certificate. InputError: there
-        were never any credentials; ApiError: the server rejected the last.
+        """Return the value of `Authorization`; new connections with `context` use the client certificate. Raises
+        InputError if there were never any credentials, and ApiError if the server rejected the last ones.
         """
         credentials = self.config.credentials
         if not credentials.fresh():

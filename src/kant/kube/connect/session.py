@@ -1,4 +1,4 @@
-"""Streams of the API server, and all requests through a proxy, by a general HTTP client.
+"""Watch streams of the API server, and all requests through a proxy: they use a general HTTP client.
 
 Errors are those of `wire`: TimeoutError, UnreachableError with its cause, OSError, GuardRefusedError.
 """
@@ -22,7 +22,7 @@ _GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
 class Session:
-    """One session with the server of a configuration; it sends headers and paths exactly as given."""
+    """A session with the server of `config`, which sends headers and paths exactly as given."""
 
     def __init__(self, config: Config, context: ssl.SSLContext | None) -> None:
         self.server = config.server
@@ -45,7 +45,7 @@ class Session:
     async def stream(
         self, path: str, headers: dict[str, str], connect: float, silence: float | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a GET that may last forever: `connect` seconds for a connection, `silence` seconds without a byte."""
+        """Send a GET that may last forever. TimeoutError: no connection in `connect` s, or no byte for `silence` s."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
         with _translated():
             async with self._client.get(self.server + path, headers=headers, timeout=limit, **self._extra) as response:
@@ -73,7 +73,7 @@ class Session:
 
 
 class _Request(aiohttp.ClientRequest):
-    """A request that calls the guard once it has a connection, right before it is written."""
+    """A request that calls the guard when there is a connection, right before it is written."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         guard = _GUARD.get()

@@ -15,7 +15,7 @@ PROOF = "proof"
 """The last parameter of the question: the signature of everything before it."""
 
 NOT_LEADING, NOT_YET, UNASKABLE = "NotLeading", "NotYet", "Unaskable"
-"""Why a replica does not answer: it is on standby; the answer is not ready yet; the question is invalid."""
+"""Why a replica does not answer: the replica is on standby; the answer is not ready yet; the question is invalid."""
 
 
 def signed(ticket: str, target: str) -> str:

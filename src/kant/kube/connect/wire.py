@@ -1,6 +1,6 @@
-"""HTTP/1.1 with kept-alive connections, only as much as bindings need: a third of the CPU of a general client.
+"""HTTP/1.1 with kept-alive connections, limited to what bindings need: a third of the CPU time of a general client.
 
-Besides speed, it calls the guard of a request after it has a connection and right before the write, without any wait.
+The guard of a request is called once there is a connection, right before the write, with no wait between them.
 
 Source: RFC 9112, sections 6 and 7 (framing of bodies, chunks), 9.3 (persistence), 9.3.1 (what may be sent twice).
 """
@@ -18,7 +18,7 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Response(NamedTuple):
-    """A whole response. `retry_after`: the header verbatim, None if absent."""
+    """A whole response. `code`: the HTTP status; `retry_after`: the header verbatim, None if absent."""
 
     code: int
     body: bytes
@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
     def _reset(self) -> None:
         self._code = 0
         self._retry_after: str | None = None
-        self._length: int | None = None  # of the body; None: chunked, or until the connection ends
+        self._length: int | None = None  # bytes of the body; None: chunked, or all until the connection ends
         self._chunked = self._last = False
         self._parts: list[bytes] = []
 
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         self.began = True
-        if self._answer is None:  # unsolicited data
+        if self._answer is None:  # data that no request has asked for
             self.abort()
             return
         try:
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         while (line := buffer.find(b"\r\n", at)) >= 0:
             size = int(bytes(buffer[at:line]).partition(b";")[0], 16)
             end = line + 2 + size
-            if size == 0:  # trailers, which we skip, then an empty line
+            if size == 0:  # trailers, which are skipped, then an empty line
                 finish = line if buffer[line : line + 4] == HEAD_END else buffer.find(HEAD_END, line)
                 whole = finish >= 0
                 at = finish + 4 if whole else at
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    """At most `size` connections to one server; the last used one is reused first, so that few stay open."""
+    """At most `size` connections to one server. The one used last is reused first, so that few stay open."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext | None, name: str | None, size: int) -> None:
         self._address = (host, port)
@@ -164,7 +164,7 @@ class Pool:
         self._idle: list[Connection] = []
 
     async def request(self, request: bytes, *, again: bool, guard: Callable[[], bool] | None = None) -> Response:
-        """Send these bytes and return the response. `again`: they may be sent again if a kept connection was closed."""
+        """Send bytes and return the response. `again`: send them again if the server had closed an idle connection."""
         async with self._places:
             while True:
                 kept = self._kept()

@@ -1,4 +1,4 @@
-"""The mirror of CSI: the latest drivers, attach limits and attachments of nodes, and storage capacities."""
+"""The mirror of CSI objects: the latest drivers, attach limits and attachments of nodes, and storage capacities."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class CsiMirror:
     """`drivers` are those that report their storage capacity (`storageCapacity`). `limits` has, by node and driver, how
-    many volumes may be attached; `attachments` is by name. `version` counts all changes."""
+    many volumes may be attached; `attached` has names of attachments by node. `version` counts all changes."""
 
     drivers: dict[str, None] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    attached: dict[str, dict[str, None]] = field(default_factory=dict)  # names of attachments by node
+    attached: dict[str, dict[str, None]] = field(default_factory=dict)  # node: names
     version: int = 0
     all_drivers: Store[str, CsiDriver] = field(init=False)
     nodes: Store[str, CsiNode] = field(init=False)
@@ -30,7 +30,7 @@ class CsiMirror:
     def __post_init__(self) -> None:
         self.all_drivers = Store(own_name, self._driver_changed, lambda one: one.spec.storage_capacity)
         self.nodes = Store(own_name, self._node_changed, _limits)
-        self.attachments = Store(own_name, self._attachment_changed, lambda one: None)  # its spec is immutable
+        self.attachments = Store(own_name, self._attachment_changed, lambda one: None)  # the spec is immutable
         self.objects = Store(space_name, self._capacity_changed, _relevant)
 
     @property
@@ -40,7 +40,7 @@ class CsiMirror:
 
     @property
     def capacities(self) -> Capacities:
-        """The storage capacities; imported with the first volume to provision."""
+        """The storage capacities; their module is imported on first use, for a volume to be provisioned."""
         if self._capacities is None:
             from kant.kube.translate.csi import Capacities
 

@@ -1,4 +1,4 @@
-"""The mirror of dynamic resource allocation: the latest slices of devices, device classes and claims."""
+"""The mirror of dynamic resource allocation: the latest ResourceSlices, DeviceClasses and ResourceClaims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REMEMBERED = 10_000
 
 
 class FollowedKind(NamedTuple):
-    """How objects of a kind are read, and the functions that record one changed object, or all objects."""
+    """The view as which objects of a kind are decoded, and functions that record one changed object, or all objects."""
 
     view: type[Any]
     change: Callable[[str, Any], object]
@@ -31,11 +31,10 @@ class FollowedKind(NamedTuple):
 @dataclass(slots=True)
 class DeviceMirror:
     """`slices` by name, `classes` by name, `claims` by (namespace, name). `users` has the uids of the pods that use a
-    claim, `gone` the latest uids of deleted pods that did. `holders` has the claims to which a device is allocated,
+    claim, `gone` those of the last deleted pods that used one. `holders` has the claims to which a device is allocated,
     `ours` the claims that Kant has allocated.
 
-    `touched` has changed claims. `rules` has taints in addition to those of slices; `is_new`: rules, slices or classes
-    have changed.
+    `touched` has changed claims. `rules` has the DeviceTaintRules; `is_new`: rules, slices or classes have changed.
 
     `served` has the class that provides an extended resource. `extended` has the claims for extended resources of pods
     without a node: they are also in `claims`, without a uid until they are created. `on_served` is called when classes
@@ -79,7 +78,7 @@ class DeviceMirror:
         return self._inventory
 
     def taint_rules(self, rules: Iterable[Unstructured]) -> None:
-        """Replace all taint rules."""
+        """Replace all DeviceTaintRules by these objects."""
         self.rules = tuple(taint_rule(one) for one in rules)
         self._renew()
 
@@ -100,7 +99,7 @@ class DeviceMirror:
         if kind != "deleted":
             self.claims[key] = claim
             self._hold(claim, True)
-        elif key in self.extended:  # it may be created again
+        elif key in self.extended:  # the pod still needs it: it may be created again
             self.claims[key] = self.extended[key].claim(version=f"after {claim.metadata.resource_version}")
         if kind == "deleted" or before is None or _relevant(before) != _relevant(claim):
             self.touched[key] = None
@@ -131,9 +130,9 @@ class DeviceMirror:
     # --- extended resources ----------------------------------------------------------------------------------------
 
     def resolved(self, pod: Pod, gone: bool = False) -> Pod:
-        """Return the pod with the claim for its extended resources, if classes provide some.
+        """Return the pod with the claim for its extended resources, if device classes provide some of them.
 
-        A waiting pod may need the claim; a bound one has it if its status says so, or the claim has been created.
+        A waiting pod may need the claim; a bound pod has the claim if the pod's status says so, or if the claim exists.
         """
         spec, said = pod.spec, pod.status.extended_resource_claim_status
         found = extended_of(pod, self.served) if self.served else None
@@ -172,7 +171,7 @@ class DeviceMirror:
             if not gone:
                 users = self.users.setdefault(key, {})
                 users[pod.metadata.uid] = None
-                if len(users) > 1:  # the pods share its devices
+                if len(users) > 1:  # the pods share the devices of the claim
                     self.touched[key] = None
             elif key in self.users:
                 self.touched[key] = None
@@ -182,6 +181,6 @@ class DeviceMirror:
 
 
 def _relevant(claim: ResourceClaim) -> tuple[object, ...]:
-    """Return the parts of a claim that waiting pods depend on."""
+    """Return the parts of a claim that decide whether waiting pods can use it."""
     meta = claim.metadata
     return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.allocation, len(claim.status.reserved_for)

@@ -1,4 +1,4 @@
-"""Informers: a reflector for each kind that Kant reads, and the objects of groups on demand."""
+"""Informers: a reflector for each kind that Kant follows; objects that define groups are read on demand."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ STORAGE = "/apis/storage.k8s.io/v1"
 CLASSES = f"{STORAGE}/storageclasses"
 DEVICES = "/apis/resource.k8s.io/v1"
 DEVICE_KINDS = {"deviceclasses": "classes", "resourceslices": "slices", "resourceclaims": "claims"}
-INSTALLED = 30.0  # seconds between two searches for missing kinds,
-OWN_INSTALLED = 2.0  # or this if some are Kant's own; for Queues also whenever a pod arrives
-ABSENT = 5.0  # seconds until a missing group is read again
+INSTALLED = 30.0  # seconds between two searches for missing kinds
+OWN_INSTALLED = 2.0  # the same if a kind of Kant is missing; Queues also whenever a pod arrives
+ABSENT = 5.0  # seconds until the missing object of a group is read again
 
-BEHIND = 5.0  # seconds for which a new leader waits for the watch
+BEHIND = 5.0  # seconds for which a new leader waits until the watch is up to date
 
 NO_BUDGETS = "disruption budgets are checked only by the Eviction API"
 NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
@@ -73,7 +73,7 @@ FORBIDDEN = {
     PROVISIONING_PATHS: "pods that consume a ProvisioningRequest are not scheduled",
     TAINT_RULES_PATHS: "devices are allocated regardless of DeviceTaintRules",
 }
-"""What does not work while Kant may not read an optional kind."""
+"""By the paths of an optional kind: what does not work while Kant may not read that kind."""
 
 T = TypeVar("T")
 Trouble = Callable[[ApiError | InputError], None]
@@ -81,12 +81,12 @@ Malformed = Callable[[str, Meta, str], None]
 
 
 class BehindError(Exception):
-    """The watch did not report known changes in time."""
+    """The watch has not shown in time what a list has shown before."""
 
 
 @dataclass(eq=False)
 class Informers:
-    """Keeps a mirror up to date. `wake` is called when it has changed. With `once` everything is read only once."""
+    """Keeps `mirror` up to date; `wake` is called after each change. With `once` objects are listed and not watched."""
 
     client: ApiClient
     mirror: Mirror
@@ -98,7 +98,7 @@ class Informers:
     def __post_init__(self) -> None:
         mirror = self.mirror
         self.groups: dict[str, Unstructured | None] = {}
-        self.read: dict[GroupRef, None] = {}  # groups that have been read, until they are taken
+        self.read: dict[GroupRef, None] = {}  # groups read since a caller last emptied this
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
         self.pods.skips = waits_elsewhere(mirror.schedulers) if mirror.schedulers else None
@@ -124,7 +124,7 @@ class Informers:
         self.others: list[Reflector[Unstructured]] = []
         self._absent: list[str] = []  # kinds that the cluster lacks
         self._late: list[Reflector[Unstructured]] = []  # kinds of Kant that were installed later
-        self._asked = self._looked = 0  # the numbers of requests to look for Queues, and of the last served one
+        self._asked = self._looked = 0  # how often Queues were asked for, and up to which time served
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
@@ -135,7 +135,7 @@ class Informers:
         return self._reflector(kind, path, view, store.change, store.replace)
 
     def _of_devices(self, kind: str, plural: str) -> Reflector[Any]:
-        """Return the reflector of a kind of dynamic resource allocation: few clusters have objects of it."""
+        """Return the reflector of a DRA kind. Few clusters have such objects: the view is imported with the first."""
         mirror = self.mirror
 
         def change(what: str, item: Any) -> None:
@@ -182,7 +182,7 @@ class Informers:
         )
 
     async def run(self, synced: asyncio.Event) -> None:
-        """Follow forever; `synced` is set once everything has been listed."""
+        """Follow all kinds forever; `synced` is set once everything has been listed."""
         self._absent = [kind for kind in KINDS if not await self._add(kind)]
         if missing := [kind for kind in OWN_KINDS if kind in self._absent]:
             self._complain(f"none of {', '.join(missing)} counts: these kinds are not installed ({INSTALL})")
@@ -222,7 +222,7 @@ class Informers:
                     tasks.create_task(late.run())
             looked = [kind for kind in self._absent if is_due or kind == QUEUES]
             found = [kind for kind in looked if await self._add(kind)]
-            if QUEUES in found and not is_due:  # the other kinds are installed with it
+            if QUEUES in found and not is_due:  # Kant's other kinds are installed with it
                 found += [
                     kind for kind in OWN_KINDS if kind in self._absent and kind != QUEUES and await self._add(kind)
                 ]
@@ -237,7 +237,7 @@ class Informers:
                 self.wake()
 
     def listen_to_autoscalers(self) -> None:
-        """Read the Events of autoscalers about pods from now on; before a queue waits for nodes they are not needed."""
+        """Read autoscalers' Events about pods from now on: they are needed once a queue waits for new nodes."""
         if self._autoscaler_events or self._tasks is None:
             return
         from kant.kube.translate.autoscaling import SOURCES, PodEvent
@@ -251,7 +251,7 @@ class Informers:
             self._autoscaler_events.append((events, begin(events.run())))
 
     def look_for_queues(self, pods: Iterable[Pod]) -> None:
-        """Look for the kind Queue again, if it was missing: these pods may belong to a Queue."""
+        """Look for the kind Queue again if it was missing, since these new pods may belong to a Queue."""
         if QUEUES in self._absent and any(not pod.spec.node_name for pod in pods):
             self._asked += 1
             self._ask.set()
@@ -270,7 +270,7 @@ class Informers:
         return True
 
     async def _served(self, candidates: tuple[str, ...]) -> str:
-        """Return the first of these paths that the cluster serves; "" for none."""
+        """Return the first of these paths that the API server serves; "" for none, or if reading is forbidden."""
         paths = list(candidates)
         while paths:
             try:
@@ -290,7 +290,7 @@ class Informers:
         return paths[0] if paths else ""
 
     def _without(self, reflector: Reflector[Any], what: str, error: ApiError | InputError) -> None:
-        """Continue without a kind that is forbidden or missing in the cluster, and report the consequences."""
+        """Continue without a kind that Kant may not read or the cluster lacks, and report the consequences, `what`."""
         storage = what == NO_STORAGE
         if not isinstance(error, ApiError) or error.code not in ((403,) if storage else (403, 404)):
             self.on_trouble(error)
@@ -307,14 +307,14 @@ class Informers:
         self.wake()
 
     def _complain(self, sentence: str) -> None:
-        """Report once what Kant may not read."""
+        """Log a sentence about what Kant may not read, once."""
         if sentence not in self.forbidden:
             self.forbidden.append(sentence)
             log_event(log, sentence, logging.WARNING)
 
     @property
     def is_looking(self) -> bool:
-        """Whether a group is being read, or the Events of autoscalers for the first time."""
+        """Whether the object of a group is being read, or autoscalers' Events are being listed for the first time."""
         return bool(self._looking) or not all(events.synced.is_set() for events, _ in self._autoscaler_events)
 
     def look_up(self, ref: GroupRef) -> None:
@@ -345,7 +345,7 @@ class Informers:
             self.wake()
 
     def _forget(self, ref: GroupRef) -> None:
-        """Have a missing group read again."""
+        """Forget that a group's object is missing, so that it is read again."""
         for path in ref.paths:
             if self.groups.get(path, self) is None:
                 del self.groups[path]
@@ -353,9 +353,9 @@ class Informers:
         self.wake()
 
     async def know_of_bound(self) -> None:
-        """Wait until the mirror has all pods that have a node now. Raises BehindError, and ApiError.
+        """Wait until the mirror shows all pods bound by now. Raises BehindError after BEHIND seconds, and ApiError.
 
-        A watch may lag: a new leader must know what the previous leader has bound.
+        A watch may lag, but a new leader must know what the previous leader has bound.
         """
         pages = self.client.pages("/api/v1/pods", PartialMetadata, 5_000, fields="spec.nodeName!=")
         known, latest = self.mirror.pods, "0"

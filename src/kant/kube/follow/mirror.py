@@ -1,7 +1,7 @@
 """The mirror: the latest objects of the API server, by kind, and what has changed since the last look.
 
-It does not depend on the scheduler. Reflectors write it, in the order of the watch; the driver reads it and empties the
-dirty sets. A repeated or late change only marks something as dirty again.
+The mirror does not depend on the scheduler. Reflectors update it, in the order of the watch; the driver reads it and
+empties the sets of changed objects. A repeated or late change only adds an object to such a set again.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ ENDED = ("Succeeded", "Failed")
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether the containers of a pod have ended, so that its resources on the node are free."""
+    """Whether all containers of a pod have ended, so that its resources on the node are free."""
     return pod.status.phase in ENDED
 
 
 @dataclass(slots=True)
 class Mirror:
-    """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a node's
-    pods. `version` counts relevant changes of pods and nodes, `volume_version` those of volumes.
+    """`pods` are by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a
+    node's pods. `version` counts relevant changes of pods and nodes, `volume_version` changes of volumes.
 
     `bound_here` has the nodes of pods that Kant has bound, until the watch shows them, and `notes_here` the annotations
     sent with the bindings. Disruption `budgets` and `claims` are by (namespace, name), `volumes` and `storage_classes`
     by name; `unreadable` has the paths of claims, volumes and classes that Kant may not read. `users` has the uids of
     the pods that use a claim, `selected` the claims whose volume is being provisioned for a node.
 
-    `touched` has the uids of pods that changed, with the last version of deleted ones, and `resized` those of pods
-    whose requests changed; `nodes_touched` has names, `budgets_touched` and `objects_touched` (kind, namespace, name).
+    `touched` has the changed pods by uid (a deleted pod as it was last), `resized` the uids of pods whose requests
+    changed; `nodes_touched` has names, `budgets_touched` and `objects_touched` (kind, namespace, name).
     `claims_touched` has claims that changed, or whose volume or class changed. In the affinity of pods, names of
     namespaces (`namespaces`) replace selectors by labels. `serves_devices`: the cluster has the API of dynamic resource
     allocation; `unreadable_devices` has its paths that Kant may not read. Every change of a waiting pod is relevant if
@@ -102,7 +102,7 @@ class Mirror:
     # --- pods ---------------------------------------------------------------
 
     def pod(self, kind: str, pod: Pod) -> bool:
-        """Record that a pod was added, modified or deleted. Returns False for an update without relevant changes."""
+        """Record that a pod was added, modified or deleted (`kind`). Returns False if nothing relevant has changed."""
         uid = pod.metadata.uid
         from_watch = uid not in self.bound_here
         pod = self.namespaces.resolved(self._with_node(as_counted(pod), kind == "deleted"))
@@ -127,7 +127,7 @@ class Mirror:
         return True
 
     def _is_same(self, before: Pod, now: Pod) -> bool:
-        """Whether nothing relevant has changed for a pod on its node, or for one that waits for another scheduler."""
+        """Whether nothing relevant has changed in a pod that is on its node, or waits for another scheduler."""
         at, ours = now.spec.node_name, self.schedulers
         if before.spec.node_name != at or not (at or (ours and now.spec.scheduler_name not in ours)):
             return False
@@ -148,7 +148,7 @@ class Mirror:
                     del self.users[claim]
 
     def _with_node(self, pod: Pod, gone: bool = False) -> Pod:
-        """Return the pod as it is after our own binding, even if the watch does not show the binding yet."""
+        """Return the pod with the node to which Kant has bound it, if the watch does not show the binding yet."""
         node = self.bound_here.get(pod.metadata.uid) if self.bound_here else None
         if node is None:
             return pod
@@ -164,7 +164,7 @@ class Mirror:
         return pod
 
     def apply_bindings(self, uids: Iterable[str]) -> None:
-        """Apply the answers to our bindings of these pods, as if the watch showed them."""
+        """Treat these pods, which Kant has bound, as if the watch already showed their bindings."""
         for uid in uids:
             pod = self.pods.get(uid) if uid in self.bound_here else None
             if pod is not None and not pod.spec.node_name:
@@ -195,12 +195,12 @@ class Mirror:
 
     @property
     def has_devices(self) -> bool:
-        """Whether the cluster has ever had a device, a device class or taint, a claim, or a pod with a claim."""
+        """Whether Kant has ever seen a ResourceSlice, DeviceClass, taint rule, ResourceClaim or pod with a claim."""
         return self._devices is not None
 
     @property
     def devices(self) -> DeviceMirror:
-        """Devices, and claims to them; imported with the first."""
+        """Devices, and claims to them; imported on first use."""
         if self._devices is None:
             from kant.kube.follow.device_mirror import DeviceMirror
 
@@ -221,7 +221,7 @@ class Mirror:
         self.nodes_touched[name] = None
 
     def _namespace_changed(self, name: str, before: Namespace | None, now: Namespace | None) -> None:
-        """Update the namespaces that pods select."""
+        """Update which namespaces pods select, after a namespace was added, changed or deleted."""
         self.namespaces.note(name, now)
         found = self.namespaces.again(self.pods.values())
         for pod in found:
@@ -232,7 +232,7 @@ class Mirror:
 
     @property
     def storage(self) -> Storage:
-        """The volumes of pods; the view follows their changes."""
+        """A view of claims, volumes, classes and nodes, which shows their later changes too."""
         return Storage(self.claims, self.volumes, self.storage_classes, self.nodes, not self.unreadable)
 
     def _claim_changed(self, key: ClaimName, before: Claim | None, now: Claim | None) -> None:
@@ -250,7 +250,7 @@ class Mirror:
     # --- other objects ---------------------------------------------------------------
 
     def kind(self, plural: str) -> Store[tuple[str, str], Unstructured]:
-        """Return the objects of another kind."""
+        """Return the objects of the kind with this plural name."""
 
         def changed(key: tuple[str, str], *_: object) -> None:
             self.objects_touched[(plural, *key)] = None
@@ -262,5 +262,5 @@ class Mirror:
         return self.objects[plural]
 
     def named(self, plural: str, namespace: str, name: str) -> Unstructured | None:
-        """Return one object; None if it does not exist."""
+        """Return one object of the kind `plural`; None if it does not exist."""
         return self.kind(plural).get((namespace, name))

@@ -1,7 +1,7 @@
 """Namespaces, and the pods whose required affinity or anti-affinity selects namespaces by labels.
 
-The mirror keeps such a pod with the names of the namespaces instead of the selector, so that no other code deals with
-labels of namespaces. Source: kube-scheduler's plugin InterPodAffinity, which does the same before it filters nodes.
+The mirror replaces the selector in such a pod by the names of the namespaces, so that no other code needs the labels of
+namespaces. Source: kube-scheduler's plugin InterPodAffinity, which does the same before it filters nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Labels = dict[str, str] | None
 
 @dataclass(slots=True)
 class Namespaces:
-    """`labels` has those of each namespace by name; None if Kant may not list namespaces.
+    """`labels` has the labels of each namespace by its name; None if Kant may not list namespaces.
 
     `selecting` has, by uid, the original affinity of pods. `touched`: pods select other namespaces than before;
     `relabelled`: namespaces were added, deleted or relabelled.
@@ -31,7 +31,7 @@ class Namespaces:
     relabelled: bool = False
 
     def resolved(self, pod: Pod) -> Pod:
-        """Return the pod with the names of the namespaces that it selects; unchanged where these may not be listed."""
+        """Return the pod with the names of the namespaces that it selects; unchanged if Kant may not list them."""
         affinity, uid = pod.spec.affinity, pod.metadata.uid
         if affinity is None or self.labels is None:
             return pod
@@ -52,6 +52,6 @@ class Namespaces:
         self.relabelled = True
 
     def again(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Return updated versions of the pods that now select other namespaces."""
+        """Return, updated, those of these pods that now select other namespaces than before."""
         asking = (pod for pod in pods if pod.spec.affinity is not None)
         return [now for pod in asking if (now := self.resolved(pod)) is not pod]

@@ -1,6 +1,6 @@
 """A copy of one kind of objects that follows the API server: a list, then watches, forever.
 
-If a watch is read too slowly, the API server ends the stream without notice. So a sink has to be quick: it records
+If a watch is read too slowly, the API server ends the stream without notice. So `sink` must be quick: it only records
 changes, and other code handles them. After a watch ends, the next one resumes from the last resourceVersion seen, and
 repeated changes are dropped. If the server no longer has that version (410), everything is listed again.
 
@@ -25,10 +25,10 @@ from kant.model.errors import InputError
 
 T = TypeVar("T")
 CHANGES = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
-WATCH = 300.0  # minimum seconds of one watch, randomized up to twice that so that watches do not end together
-SILENCE = 130.0  # seconds without a byte after which a watch is reopened: two bookmarks are missing
-FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds between tries: the first, doubled up to the last
-BURST = 256  # changes passed to the sink before other tasks may run
+WATCH = 300.0  # seconds of one watch, at random up to twice as many so that watches do not end together
+SILENCE = 130.0  # seconds without a byte after which a watch is reopened: two bookmarks have not come
+FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds between attempts: the first pause, which doubles up to the second
+BURST = 256  # changes passed to `sink` before other tasks may run
 
 
 class Event(msgspec.Struct, Generic[T], gc=False):
@@ -45,8 +45,8 @@ class Reflector(Generic[T]):
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
     after each list with all objects: objects missing from it are gone. `on_malformed(metadata, sentence)` is called for
     an object that cannot be decoded, which is then left out; `on_trouble(error)` for every error that causes a wait.
-    With `once` it only lists. `fields` is a field selector. `later`, if given, imports the view with the first object;
-    until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
+    With `once` nothing is watched. `fields` is a field selector. `later`, if given, imports the view with the first
+    object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
     """
 
     client: ApiClient
@@ -76,15 +76,15 @@ class Reflector(Generic[T]):
         self._wait = FIRST_WAIT
 
     def stale_for(self) -> float:
-        """Return the seconds since the server last sent anything. A quiet watch has a bookmark about every minute."""
+        """Return the seconds since the server last sent anything. Even a quiet watch gets a bookmark every minute."""
         return self.clock() - self._received_at
 
     def has_seen(self, version: str) -> bool:
-        """Whether the sink has had all changes up to a resourceVersion."""
+        """Whether `sink` or `on_replace` has had all changes up to a resourceVersion."""
         return self._version.isdigit() and int(version) <= int(self._version)
 
     async def run(self) -> None:
-        """Follow forever. Ends only by cancellation, or by an exception of the sink."""
+        """Follow the objects, with `once` only list them. Else ends only if cancelled, or if a callback raises."""
         while True:
             try:
                 if not self._version:
@@ -100,7 +100,7 @@ class Reflector(Generic[T]):
                 await self._pause(getattr(error, "retry_after", None))
 
     async def _pause(self, asked: float | None) -> None:
-        """Wait longer each time, with jitter, so that many clients do not return together."""
+        """Wait at least `asked` s, longer each time, with jitter: many clients must not return together."""
         await asyncio.sleep(max(asked or 0.0, self._wait * self.rng.uniform(0.5, 1.0)))
         self._wait = min(self._wait * 2, LONGEST_WAIT)
 
@@ -123,7 +123,7 @@ class Reflector(Generic[T]):
         self.view, self.later = later(), None
 
     async def _read(self) -> None:
-        """Read one watch, from the last version on, to its end."""
+        """Read one watch to its end, from the last resourceVersion seen."""
         seconds = self.watch * self.rng.uniform(1.0, 2.0)
         params = {
             "watch": "true",
@@ -147,7 +147,7 @@ class Reflector(Generic[T]):
 
     def _take(self, line: bytes) -> None:
         if self.skips is not None and self.skips(line):
-            return  # its version is not needed: a watch from an earlier version sends the object again
+            return  # no version to note: a watch from an earlier version sends the object again
         try:
             event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
         except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""The relevant parts of objects: while they are equal, nothing has changed for Kant."""
+"""The parts of objects that matter to Kant: a change of any other part is ignored."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE
 
 
 def relevant_of_object(plural: str, item: Unstructured) -> tuple[object, ...]:
-    """Return the relevant parts of an object of another kind."""
+    """Return the relevant parts of an object of an optional kind, named by its plural."""
     return item.metadata.uid, item.spec, item.status if plural == PROVISIONING else None
 
 
 def relevant_of_claim(claim: Claim) -> tuple[object, ...]:
-    """Return the relevant parts of a claim."""
+    """Return the relevant parts of a PersistentVolumeClaim."""
     meta = claim.metadata
     said = [(meta.annotations or {}).get(key) for key in (BIND_COMPLETED, SELECTED_NODE)]
     return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.phase, said

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ScaleUps:
-    """`of_pod` by uid. `touched` has the uids of pods whose report has changed."""
+    """`of_pod` has the reports by the uid of the pod, `touched` the uids of pods whose report has changed."""
 
     of_pod: dict[str, ScaleUp] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class ScaleUps:
         before = self.of_pod.get(uid)
         if before is not None and found.version < before.version:
             return False
-        if kind == "deleted":  # an hour after the last report
+        if kind == "deleted":  # Kubernetes deletes an Event an hour after the last report
             self.of_pod.pop(uid, None)
         else:
             self.of_pod[uid] = found
@@ -37,6 +37,6 @@ class ScaleUps:
         return True
 
     def replace(self, events: Iterable[PodEvent]) -> None:
-        """Record the list of all Events of one autoscaler."""
+        """Record all Events of one autoscaler, as listed."""
         for event in events:
             self.event("modified", event)

@@ -18,14 +18,14 @@ space_name: Callable[[Any], tuple[str, str]] = attrgetter("metadata.namespace", 
 
 
 def version(one: Any) -> object:
-    """Return a key that is equal for an unchanged object."""
+    """Return a key that stays equal while an object is unchanged."""
     return one.metadata.resource_version or object()
 
 
 class Store(dict[K, T]):
     """Calls `on_change` for each change with the key, the object before (None: new) and the object now (None: gone).
 
-    `relevant` returns the parts of an object that matter. A change of other parts is stored without a call.
+    `relevant` returns the parts of an object that matter. Changes of other parts do not call `on_change`.
     """
 
     def __init__(

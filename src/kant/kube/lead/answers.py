@@ -1,4 +1,4 @@
-"""Results of bindings and evictions, applied to the workloads that they were for."""
+"""Applies the results of bindings and evictions to the workloads that they were for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LeadershipLostError(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """Cycles, states built, pods bound, bindings refused, pods evicted, gangs given up since it became leader."""
+    """Numbers of cycles, states built, pods bound, bindings refused, pods evicted, and gangs given up."""
 
     cycles: int = 0
     builds: int = 0
@@ -43,7 +43,7 @@ class Answers:
     counts: Counts
 
     def take(self) -> None:
-        """Process all answers. Raises LeadershipLostError."""
+        """Process all results that have arrived. Raises LeadershipLostError if another replica leads now."""
         keys = self._take_bindings()
         while self.steps.evictor.refused:
             keys |= self._take_refusal(self.steps.evictor.refused.popleft())
@@ -61,12 +61,12 @@ class Answers:
         if any(result.outcome is Outcome.NOT_LEADING for result in results):
             raise LeadershipLostError
         for result in sorted(results, key=lambda one: one.outcome is not Outcome.BOUND):
-            self._take_binding(result)  # bound ones first: a refusal must not free a place that is in use
+            self._take_binding(result)  # bound pods first: a refusal must not free what a bound pod uses
         for result in results:
             workload = result.workload
             answered = not self.workloads.transitions.is_in_flight(workload)
             if answered and workload.refused and all(slot.bound or slot.done for slot in workload.slots):
-                workload.refused = ""  # one of its bindings was carried out in spite of the refusal
+                workload.refused = ""  # a binding was carried out although a refusal was reported
             if answered and (workload.refused or not workload.is_bound):
                 if workload.refused:  # the refusal was delayed until the last response
                     self.workloads.lost_places.refused(workload, workload.refused, workload.blameless)
@@ -97,7 +97,7 @@ class Answers:
             self.workloads.transitions.time_partial(workload)
             return
         if outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
-            self.workloads.mirror.apply_bindings([uid])  # the pod has lost its place in the meantime
+            self.workloads.mirror.apply_bindings([uid])  # the pod has lost its node in the core's state meanwhile
         elif outcome is Outcome.ASTRAY and result.pod is not None:
             self.workloads.mirror.pod("modified", result.pod)
         elif outcome is Outcome.REFUSED and has_place:
@@ -108,7 +108,7 @@ class Answers:
                 self.workloads.affected.renew([uid])
         elif outcome is Outcome.WITHDRAWN and has_place:
             self.workloads.lost_places.refused(workload, result.why, blameless=True)
-        self.workloads.transitions.to_bind.append(workload)  # it may have got other places by now
+        self.workloads.transitions.to_bind.append(workload)  # it may have another allocation by now
 
     def _take_eviction(self, eviction: Eviction) -> None:
         """Report an eviction that has been requested for all of its victims."""

@@ -1,8 +1,8 @@
 """What a leader has learned about expected starts: saved with its journals, and published on its Lease.
 
-The file is for a process that restarts on the same disk. A leader without this file starts from a ConfigMap with what
-Kant on one machine has learned (`kant export`), if there is one. The few numbers needed for answers are in an
-annotation of the Lease, which is written every few seconds anyway: so `kubectl kant` gives the same answer as the
+The file is for a process that restarts on the same disk. A leader without this file starts from a ConfigMap (made by
+`kant export`) with what a Kant on one machine has learned, if there is one. The few numbers needed for answers are in
+an annotation of the Lease, which is written every few seconds anyway: so `kubectl kant` gives the same answer as the
 leader. They are valid only under the profile under which they were learned.
 """
 
@@ -40,14 +40,14 @@ EVERY = 60.0
 
 
 class CalibrationNote(Struct):
-    """The content of the annotation."""
+    """The content of the annotation on the Lease, as JSON. `profile` is the digest of the profile."""
 
     profile: str
     calibration: Calibration
 
 
 def note(core: Core) -> str:
-    """Return the annotation; "" while nothing has been learned."""
+    """Return the annotation with what the core has learned, as JSON; "" while it has learned nothing."""
     calibration = core.answers.calibration()
     if not calibration.corrections:
         return ""
@@ -55,13 +55,13 @@ def note(core: Core) -> str:
 
 
 class CalibrationStore:
-    """The file in the folder of the journals, and the annotation; both are rewritten after something was learned."""
+    """A file beside the journals, and the annotation on the Lease; both are rewritten after something was learned."""
 
     def __init__(self, folder: Path | None) -> None:
         self.path = folder / FILE if folder is not None else None
         self.note = ""
         self.used = ""
-        self.written = 0  # how often
+        self.written = 0  # how often the file was written
         self._elsewhere: SavedCalibration | None = None  # learned by another Kant installation, from the ConfigMap
         self._last_use: SavedUse | None = None  # resource use of queues, as the last leader published it
         self._noted: tuple[int, int, int] = (0, 0, 0)
@@ -82,11 +82,11 @@ class CalibrationStore:
             self._last_use = await use_on_lease(client, namespace)
 
     def restore(self, core: Core) -> None:
-        """Let the first core of this process continue with what was learned and used before."""
+        """Give the first core of this process what was learned, and what queues had used, before the process began."""
         restore_calibration(core, self.read() or self._elsewhere, self._last_use)
 
     def put(self, core: Core, last: bool = False) -> None:
-        """Save new content: the file periodically, or at once with `last`."""
+        """Update the annotation, and write the file if the last write is EVERY seconds ago, with `last` at once."""
         stands = learned_version(core)
         if stands != self._noted:
             self._noted, self.note = stands, note(core)
@@ -103,7 +103,7 @@ class CalibrationStore:
             beside.replace(self.path)
             self.written += 1
         except OSError:
-            self._at = now + 60 * EVERY  # the disk is full, as the journal has reported
+            self._at = now + 60 * EVERY  # probably the disk is full, which the journal reports: retry in an hour
 
 
 def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
 
 
 async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibration | None:
-    """Return the content of the ConfigMap; None if it is missing or unusable."""
+    """Return the calibration in the ConfigMap LEARNED; None if that is missing or unusable."""
     try:
         found = await client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{LEARNED}", ConfigMap)
         return msgspec.json.decode(found.unpacked(KEY), type=SavedCalibration)
@@ -122,7 +122,7 @@ async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibrati
 
 
 async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
-    """Return the annotations of the Lease; none if there is no Lease, or it may not be read."""
+    """Return the annotations of the Lease; {} if there is no Lease, or it may not be read."""
     try:
         lease = await client.get(lease_path(namespace), PartialMetadata)
     except (ApiError, InputError):
@@ -138,7 +138,7 @@ async def use_on_lease(client: ApiClient, namespace: str) -> SavedUse | None:
 async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:
     """Return the calibration on the leader's Lease; None if there is none for this profile.
 
-    None also under a profile that learns run times: only the leader learns those, so its plans differ from ours.
+    None also under a profile that learns run times: only the leader knows these, so only it plans with them.
     """
     if profile.estimates.learns:
         return None

@@ -1,8 +1,8 @@
-"""Rounds of defragmentation that operators request (`kind: Defragmentation`), one after the other.
+"""Carries out the defragmentations that operators request (`kind: Defragmentation`), one after the other.
 
-The solver process computes the moves. Then the steps are carried out one by one. Each step is a plan of the core, which
-checks everything again and uses the Eviction API; a user who stops the round prevents the next step. Before each step
-its jobs are counted as moved in the status, so that a new leader never moves more jobs than allowed.
+The solver process computes the moves, in steps. Each step is proposed to the core, which checks it again, and uses the
+Eviction API. A user who stops the defragmentation prevents its next step. Before a step its jobs are counted as moved
+in the status, so that a new leader never moves more jobs than allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Step = tuple[DefragmentMove, ...]
 
 @dataclass(slots=True)
 class _Round:
-    """One object. `moved` counts the jobs asked to move so far, including those of the current step."""
+    """The progress of one Defragmentation. `moved` counts the jobs evicted so far or in the current step."""
 
     asked: AskedRound
     phase: str = "Pending"
@@ -51,13 +51,13 @@ class _Round:
     core: Core | None = None  # the core for which the plan was made
     asking: asyncio.Task[bytes] | None = None
     steps: deque[Step] = field(default_factory=deque)
-    said: bool = False  # the status already counts the next step
+    said: bool = False  # whether `moved` counts the jobs of the next step
     going: dict[str, list[str]] = field(default_factory=dict)  # uids of the pods to evict, by job
     moves: dict[str, Status] = field(default_factory=dict)
     facts: Status = field(default_factory=dict)
 
     def ends(self, phase: str, why: str) -> None:
-        """End the round in this phase."""
+        """End the defragmentation: `phase` and `why` go into its status."""
         self.phase, self.why = phase, why
         self.steps.clear()
         if self.asking is not None:
@@ -65,7 +65,7 @@ class _Round:
 
 
 class Defragmentations:
-    """The rounds by the uid of their object. The loop calls `turn`, and is woken when the solver is done."""
+    """The progress of each Defragmentation, by its uid. The loop calls `turn`, and is woken when the solver is done."""
 
     def __init__(self, mirror: Mirror, solver: Solver | None, wake: Callable[[], None]) -> None:
         self.mirror = mirror
@@ -80,14 +80,14 @@ class Defragmentations:
                 one.asking.cancel()
 
     def statuses(self) -> Iterator[tuple[str, Status, str, str]]:
-        """Yield for each round the name of its object, its status, its error, and its explanation."""
+        """Yield for each Defragmentation its name, its status, its error ("": none), and an explanation."""
         for one in self.rounds.values():
             wrong = one.why if one.phase == "Refused" else ""
             moves = list(one.moves.values())[:SHOWN]
             yield one.asked.name, {"phase": one.phase, "moved": one.moved, "moves": moves, **one.facts}, wrong, one.why
 
     def turn(self, core: Core, workloads: Workloads, busy: bool) -> PlanProposed | None:
-        """Return the next step of the first unfinished round, if it is due. `busy`: evictions are in flight."""
+        """Return the next step of the first unfinished object; None if none is due. `busy`: evictions are in flight."""
         self._follow()
         one = next((one for one in self.rounds.values() if one.phase not in FINAL), None)
         if one is None:
@@ -105,7 +105,7 @@ class Defragmentations:
         return self._next(one, core, workloads)
 
     def record(self, plan: Plan) -> None:
-        """Record the core's decisions about the proposed step."""
+        """Note whether the core's `plan` carries out the proposed step or refuses it."""
         one = next(one for one in self.rounds.values() if one.going)
         if not any(isinstance(decision, Preempt) for decision in plan.decisions):
             for job in one.going:
@@ -116,7 +116,7 @@ class Defragmentations:
     # --- one round ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Update the rounds from the present objects."""
+        """Update `rounds` from the Defragmentations in the mirror."""
         objects, seen = self.mirror.kind("defragmentations"), set[str]()
         for item in sorted(objects.values(), key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)):
             uid = item.metadata.uid
@@ -134,7 +134,7 @@ class Defragmentations:
             self.rounds.pop(uid).ends("Stopped", "")
 
     def _plan(self, one: _Round, core: Core, workloads: Workloads) -> None:
-        """Ask the solver, or process its result."""
+        """Ask the solver for moves, or process its result."""
         asked = one.asked.spec
         if one.asking is not None and one.core is core and one.asking.done():
             task, one.asking = one.asking, None
@@ -162,7 +162,7 @@ class Defragmentations:
             one.asking.add_done_callback(lambda _: self.wake())
 
     def _take(self, one: _Round, core: Core, plan: DefragmentPlan) -> None:
-        """Use the plan of the solver."""
+        """Take the steps from the solver's plan, and put its figures into the status."""
         first, one.plan = one.plan is None, plan
         if first and not one.moved:
             one.facts = {
@@ -193,7 +193,7 @@ class Defragmentations:
             one.phase, one.why = "Moving", pays
 
     def _next(self, one: _Round, core: Core, workloads: Workloads) -> PlanProposed | None:
-        """Return the next step, once its jobs are counted in the status."""
+        """Return the next step; None until the written status counts its jobs as moved, and at the end."""
         if not one.steps:
             one.facts["gfrAfter"] = self._gfr(one, core)
             one.ends("Done", f"{_jobs(one.moved)} moved")
@@ -231,7 +231,7 @@ class Defragmentations:
         one.moves[job] |= {"state": state} | ({"reason": reason} if reason else {})
 
     def _nodes(self, one: _Round, core: Core) -> frozenset[str] | None:
-        """Return the nodes of a round; None for all."""
+        """Return the names of the nodes to defragment; None for all nodes."""
         asked = one.asked.spec
         if not asked.node_selector and not asked.model:
             return None
@@ -244,7 +244,7 @@ class Defragmentations:
         )
 
     def _gfr(self, one: _Round, core: Core) -> str:
-        """Return the share of the round's nodes that are partly used now."""
+        """Return, as text from 0.000 to 1.000, the share of the nodes to defragment that are partly used now."""
         table, nodes = core.state.table, self._nodes(one, core)
         rows = [
             row

@@ -1,8 +1,8 @@
 """The driver: objects of the API server become events, the core decides, and its plans are carried out.
 
-It is one loop in one thread: process changes, decide, pass on the work, wait for changes. Separate tasks send bindings,
-evictions and messages. Only the API server is authoritative: after a restart, a change of leader or certain changes of
-nodes the state is rebuilt from it, by the same code that follows it.
+The driver is one loop in one thread: process changes, decide, queue the requests, wait for changes. Separate tasks send
+bindings, evictions and messages. Only the API server is authoritative: after a restart, a change of leader or certain
+changes of nodes the state is rebuilt from it, by the same code that follows it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from kant.kube.lead.trials import Trials
     from kant.kube.notify.status import Statuses
 
-PACE = 0.005  # minimum seconds between two cycles; also at least as long as the last one took
-BREATH = 0.25  # but no more than this: after a slow build, bindings are due
+PACE = 0.005  # minimum seconds between two cycles; the pause is also at least as long as the last cycle
+BREATH = 0.25  # the longest such pause: after a slow build, bindings are due
 IDLE = 1.0  # seconds after which the loop runs again without a change
 
 
 class KubeDriver:
-    """One leading replica. `run` ends only by an exception: LeadershipLostError, or that of a task."""
+    """Schedules for one replica. `run` ends only by an exception: LeadershipLostError, or that of a task."""
 
     def __init__(
         self,
@@ -90,18 +90,18 @@ class KubeDriver:
         self.proposals = Proposals(self.mirror, settings.solver, self._awake.set, lambda: self.state)
         self._asked = asyncio.Event()  # set when the first pod arrives that only asks when it would start
         self.reports = Reports(settings, self.translation, recorder, self.telemetry)
-        self._early: list[bytes] | None = None  # lines of the journal from before this replica leads
+        self._early: list[bytes] | None = None  # journal lines of a state built on standby; None: leading
 
     @cached_property
     def trials(self) -> Trials:
-        """Answers pods that only ask when they would start; imported with the first of them."""
+        """Answers pods that only ask when they would start; imported when the first such pod appears."""
         from kant.kube.lead.trials import Trials
 
         return Trials(self.translation, self.notifier, self.settings.forecaster, lambda: self.core)
 
     @cached_property
     def statuses(self) -> Statuses:
-        """Writes the statuses of Kant's own objects; imported with the first of them."""
+        """Writes the statuses of Kant's own objects; imported when the first such object appears."""
         from kant.kube.notify.status import Statuses
 
         return Statuses(self.effects, self.translation, lambda: self.state, self.proposals.statuses)
@@ -128,7 +128,7 @@ class KubeDriver:
 
     @property
     def core(self) -> Core | None:
-        """The core that decides; None while the cluster has no node."""
+        """The core of the current state; None while there is no state, as in a cluster without nodes."""
         return self.state.core if self.state is not None else None
 
     @property
@@ -143,7 +143,7 @@ class KubeDriver:
         return workload.reason if workload is not None else ""
 
     async def run(self, led: asyncio.Event | None = None) -> None:
-        """Follow the cluster, decide and act while leading. Until `led` is set, the state is only kept up to date."""
+        """Follow the cluster; decide and act while leading. Until `led` is set, only keep the state up to date."""
         synced = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -171,9 +171,9 @@ class KubeDriver:
                 self.settings.journals.close()
 
     async def _stand_by(self, led: asyncio.Event) -> None:
-        """Build the state before leading, without any output. It is rebuilt from time to time after changes.
+        """Until `led` is set, build the state without writing anything, and rebuild it from time to time.
 
-        Later changes are processed on leading, once all bindings of the last leader are known. Raises BehindError.
+        Then wait until the watch shows all bindings of the last leader; BehindError if it does not in time.
         """
         while not led.is_set():
             if self.state is None or self.state.has_changes:
@@ -217,10 +217,10 @@ class KubeDriver:
                 pass
             self._awake.clear()
 
-    # --- one turn of the loop ---------------------------------------------------------------
+    # --- one pass of the loop ---------------------------------------------------------------
 
     def turn(self) -> float:
-        """Process changes, decide, and pass on the work. Returns the seconds until the next turn if nothing happens."""
+        """Process changes, decide, and queue the requests. Returns for how many seconds to wait for changes."""
         if self.state is None and not self.build():
             return IDLE
         assert self.state is not None
@@ -231,7 +231,7 @@ class KubeDriver:
             return IDLE  # a change wakes the loop
         state, steps, shadow = self.state, self.steps, bool(self.settings.shadow)
         if self.rebuilding.is_due(state.core, state.fleet):
-            if not (state.fleet.stale or shadow):  # otherwise claims that have just been written would be wasted
+            if not (state.fleet.stale or shadow):  # claims that have just been written would be wasted
                 steps.binder.pump(state.workloads.transitions.to_bind)
             if not self.rebuilding.is_stable(state.fleet) or steps.is_busy:
                 return QUIET / 4
@@ -242,7 +242,7 @@ class KubeDriver:
             state.look_at_filters()
         fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
         if fresh and state.workloads.reading.unread and state.workloads.reading.may_lack_places():
-            return IDLE  # changes wake the loop; no other job may get what they need
+            return IDLE  # no job may take what a gang needs whose group is not read yet; changes wake the loop
         if self.translation.booked and state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())
         if not (shadow or self.translation.queues.presence.gone):  # otherwise a moved job could not start again

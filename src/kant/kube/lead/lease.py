@@ -4,8 +4,8 @@ A candidate takes over a lease only if the record has not changed for the whole 
 so clocks of different machines are never compared. A leader counts from the moment when it *sent* its last successful
 renewal: the server cannot have changed the record earlier. It stops leading `renew_deadline` after that moment. If
 `renew_deadline + in_flight < duration`, every request that it sends while it leads, and gives up after `in_flight`
-seconds, ends before another replica may lead. A request that the network delays beyond that is rejected by the server,
-by the token on each binding.
+seconds, ends before another replica may lead. If the network delays a binding longer, the API server rejects it by its
+token.
 
 Source: client-go, tools/leaderelection; fencing tokens: M. Kleppmann, How to do distributed locking (2016).
 """
@@ -93,9 +93,9 @@ class Lease:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._meta = {"name": name, "namespace": namespace}
         self._path = f"{self._collection}/{name}"
-        self._until = float("-inf")  # when we stop leading, by our clock
+        self._until = float("-inf")  # when this replica stops leading, by its own clock
         self._seen = LeaseObject()
-        self._seen_at = float("-inf")  # when we first saw the present record
+        self._seen_at = float("-inf")  # when this replica first saw the present record
         self._transitions = 0
         self._in_trouble = False  # whether the last attempt failed
 
@@ -105,16 +105,16 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """Identifies the leader and its term: every binding has it, and the API server compares it with the Lease."""
+        """Identifies the leader and its term: bindings carry it, and the API server compares it with the Lease."""
         return f"{self.identity}/{self._transitions}"
 
     @property
     def leader(self) -> str:
-        """The last known leader, empty for none."""
+        """The identity of the last known leader; "" for none."""
         return self._seen.spec.holder_identity or ""
 
     async def run(self) -> None:
-        """Stand for election forever. To end, cancel it, and call `release` once no request is in flight."""
+        """Stand for election forever. To end, cancel this task; call `release` once no request is in flight."""
         while True:
             while not await self._attempt(self._acquire):
                 await asyncio.sleep(self._pause())
@@ -130,7 +130,7 @@ class Lease:
     async def release(self) -> None:
         """Give up the lease so that another replica need not wait. First end every request that only a leader may send.
 
-        A renewal in flight may have succeeded without our knowledge; then the record is read again.
+        A renewal in flight may have changed the record; then the write conflicts, and the record is read again.
         """
         held, self._until = self.holds(), float("-inf")
         try:
@@ -163,8 +163,8 @@ class Lease:
         return False
 
     def _pause(self) -> float:
-        """Return the seconds until a candidate tries again. The time of a holder counts from when its renewal is seen,
-        so candidates read often, and at once when that time is up. If reading fails, they slow down.
+        """Return the seconds until a candidate tries again. A holder's time counts from when a candidate sees its
+        renewal, so candidates read often, and at once when it is up. If reading fails, they slow down.
         """
         left = self._stands() - (self._clock() - self._seen_at)
         if self._in_trouble or left <= 0:
@@ -172,7 +172,7 @@ class Lease:
         return min(left, self.retry / LOOKS * self._rng.uniform(1.0, 1.2))
 
     def _stands(self) -> float:
-        """Return how long the record of a holder must be unchanged."""
+        """Return for how many seconds a holder's record must be unchanged before another replica may lead."""
         return max(self.duration, float(self._seen.spec.lease_duration_seconds or 0))
 
     async def _read(self) -> None:
@@ -181,7 +181,7 @@ class Lease:
         except ApiError as error:
             if error.code != 404:
                 raise
-            found = LeaseObject(spec=self._seen.spec)  # deleted: the holder may continue to lead until it expires
+            found = LeaseObject(spec=self._seen.spec)  # deleted: the holder may lead until the record expires
         if found.metadata.resource_version != self._seen.metadata.resource_version or self._seen_at == float("-inf"):
             self._seen, self._seen_at = found, self._clock()
 
@@ -199,12 +199,12 @@ class Lease:
         return self.holds()
 
     async def _renew(self) -> bool:
-        """Renew from the last record that we wrote; if the record is another one, find out its holder."""
+        """Renew from the record that this replica last wrote. If that fails, read who holds the Lease."""
         spec = self._seen.spec
         try:
             await self._lead(msgspec.structs.replace(spec, renew_time=micro_now()))
         except ApiError:
-            await self._read()  # our own write whose response was lost, or another leader's
+            await self._read()  # a write of ours may have succeeded, or another replica leads
             if self._seen.spec.holder_identity != self.identity:
                 self._until = float("-inf")
             raise

@@ -1,4 +1,4 @@
-"""A Lease in a thread of its own, with its own event loop and client.
+"""A Lease that is renewed in a thread of its own, with its own event loop and client.
 
 Building the state of a large cluster, or scheduling on it, may block the loop of the driver for seconds. Without the
 thread, a leader could not renew in that time, and would lose its Lease after each build of its state.
@@ -43,7 +43,7 @@ class LeaseThread:
 
     async def __aexit__(self, *_: object) -> None:
         """Give up the Lease, unless it is kept. First end every request that only a leader may send."""
-        with suppress(RuntimeError):  # its loop has already ended
+        with suppress(RuntimeError):  # the loop of the thread has already ended
             self._own.call_soon_threadsafe(self._stop.set)
         await self._thread
 

@@ -1,4 +1,4 @@
-"""Everything that lives as long as one state: changes become events, and decisions are handed over."""
+"""One state of the core and all that is built with it: turns changes into events, and decisions into requests."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LiveState:
 
     @cached_property
     def bookings(self) -> Bookings:
-        """The reservations of GPUs; imported with the first of them."""
+        """The reservations of GPUs; imported when the first one exists."""
         from kant.kube.reconcile.bookings import Bookings
 
         return Bookings(self.core, self.translation)
@@ -92,14 +92,14 @@ class LiveState:
 
     @cached_property
     def node_preemption(self) -> NodePreemption:
-        """Preemption for pods that only filters keep from nodes; imported with the first of them."""
+        """Preemption for pods that only node filters keep from nodes; imported with the first such pod."""
         from kant.kube.reconcile.node_preemption import NodePreemption
 
         return NodePreemption(self.workloads.transitions)
 
     @cached_property
     def saved_work(self) -> SavedWork:
-        """What stopping running jobs would lose; imported with the first pod that states when its work was saved."""
+        """What running jobs would lose if stopped; imported with the first pod that states when its work was saved."""
         from kant.kube.reconcile.saved_work import SavedWork
 
         return SavedWork(self.workloads)
@@ -167,7 +167,7 @@ class LiveState:
         if self.translation.devices.has_other_homes:  # shared devices may be available elsewhere
             self.rebuilding.look_soon()
         workloads.lost_places.retry_partially_bound()
-        workloads.partially_bound.complete_all()  # no gang is partially bound when the core decides
+        workloads.partially_bound.complete_all()  # so that the core decides after partially bound gangs are completed
         self._count_pods()
         budgets, mirror.budgets_touched = mirror.budgets_touched, {}
         self.protection.follow(pods, budgets)
@@ -234,7 +234,7 @@ class LiveState:
         return keys
 
     def look_at_filters(self) -> None:
-        """Evaluate the filters of waiting pods again. Only workloads with such pods are re-created."""
+        """Evaluate the node filters again, and create the jobs of the waiting pods that need filters again."""
         began = time.monotonic()
         keys = self.workloads.look_at_filters()
         self.translation.eligible.report_sets(self.core)
@@ -248,7 +248,7 @@ class LiveState:
         overrun, self.fleet.overrun = self.fleet.overrun, {}
         if overrun:
             self.workloads.lost_places.withdraw(overrun)
-            self.fleet.follow(overrun)  # the places that jobs give up may include the lost GPUs
+            self.fleet.follow(overrun)  # the GPUs that jobs give up may be the lost ones
         self.steps.binder.short = set(self.fleet.overrun)
 
     def _look_at_clock(self) -> None:
@@ -264,7 +264,7 @@ class LiveState:
             self.counts.released += 1
 
     def _count_pods(self) -> None:
-        """Count pods that no job states, on nodes where pods came or left."""
+        """Count, on nodes where pods came or left, the pods that the core does not know from a job."""
         transitions = self.workloads.transitions
         changed, transitions.changed = transitions.changed, {}
         if changed:
@@ -272,7 +272,7 @@ class LiveState:
         self.workloads.rule_changes.count_beside(changed)
 
     def look_up(self) -> None:
-        """Have the group objects read that workloads wait for."""
+        """Request the group objects for which workloads wait."""
         reading = self.workloads.reading
         awaited, reading.awaited = reading.awaited, {}
         for ref in awaited:
@@ -281,12 +281,12 @@ class LiveState:
     # --- actions ---------------------------------------------------------------------------
 
     def carry_out(self, plan: Plan) -> None:
-        """Carry out a plan of the core: as events, and as work for the steps."""
+        """Carry out a plan of the core: apply its decisions to the state, and queue the bindings and evictions."""
         log_decisions(log, plan, self.core.state.node_rows.names)
         self.executor.execute(plan)
 
     def preempt_by_node(self) -> None:
-        """Make room for a pod that node filters keep from every node."""
+        """Preempt jobs for a pod that node filters keep from every node, if that helps."""
         found = self.node_preemption.turn() if self.workloads.transitions.nowhere else None
         if found is not None:
             workload, plan = found
@@ -297,7 +297,7 @@ class LiveState:
                 self.workloads.settle(workload.key)
 
     def hand_over(self) -> None:
-        """Pass all pending writes to the steps, and send messages to users."""
+        """Begin all pending bindings and evictions, and send messages to users."""
         self._start_evictions()
         transitions, members = self.workloads.transitions, self.workloads.members
         while transitions.completed:

@@ -2,8 +2,8 @@
 
 Each installation has its Lease in its own namespace, so they do not see each other. The claim is another Lease, one per
 cluster: `kube-system/scheduler-name-NAME`. Its holder is a namespace, not a process: the leader in that namespace
-renews it, so a change of leader causes no wait. It is never given up, and lasts four times as long as a Lease, so that
-no other installation takes the name between two leaders.
+renews it, so a change of leader causes no wait. The claim is never given up, and lasts four times as long as a Lease,
+so that no other installation takes the name between two leaders.
 
 If this Lease may not be written, Kant continues without a claim, and reports that.
 """
@@ -71,7 +71,7 @@ class NameClaim:
         await self._thread.__aexit__(kind, error, trace)
 
     async def granted(self, elected: Callable[[], bool]) -> bool:
-        """Wait until the name is ours, or until the holder cannot be determined. False: `elected` is no longer true."""
+        """Wait until this namespace holds the name, or the claim is not accessible. False: `elected()` became false."""
         claimed = asyncio.ensure_future(self._thread.elected())
         try:
             while elected() and not self._waived and not claimed.done():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Proposals:
-    """`state` returns the present state; `wake` is called when the solver is done."""
+    """Proposals of the solver. `state` returns the present state; `wake` is called when the solver is done."""
 
     def __init__(
         self, mirror: Mirror, solver: Solver | None, wake: Callable[[], None], state: Callable[[], LiveState | None]
@@ -37,7 +37,7 @@ class Proposals:
 
     @property
     def defragmentations(self) -> Defragmentations | None:
-        """The rounds that operators request; imported with the first of them."""
+        """The defragmentations that operators request; imported when the first one exists, None before."""
         if self._defragmentations is None and self.mirror.kind("defragmentations"):
             from kant.kube.lead.defragmentations import Defragmentations
 
@@ -45,11 +45,11 @@ class Proposals:
         return self._defragmentations
 
     def statuses(self) -> Iterator[tuple[str, Status, str, str]]:
-        """Yield for each requested round its name, status, error and explanation."""
+        """Yield for each Defragmentation its name, status, error and explanation."""
         return self._defragmentations.statuses() if self._defragmentations is not None else iter(())
 
     def carry_out(self, state: LiveState) -> None:
-        """Carry out proposals of the solver: preempt jobs so that others start or nodes become free."""
+        """Carry out the next proposal of the solver, and the next step of a Defragmentation, if there is one."""
         core, evictor = state.core, state.steps.evictor
         if self.rounds is not None and not evictor.is_busy:
             proposal = self.rounds.turn(core)
@@ -63,7 +63,7 @@ class Proposals:
             state.carry_out(plan)
 
     def close(self) -> None:
-        """End the rounds that are under way."""
+        """Cancel the requests to the solver that are under way."""
         for rounds in (self.rounds, self._defragmentations):
             if rounds is not None:
                 rounds.close()

@@ -11,14 +11,14 @@ from kant.live.core import Core
 
 QUIET = 0.5  # seconds without a change of the nodes after which the state is rebuilt
 LONGEST_UNREST = 5.0
-FAILING = 2.0  # seconds between two evaluations when nodes fail fewer filters
+FAILING = 2.0  # minimum seconds between two evaluations after nodes may pass more filters
 STALE = 10.0  # seconds between two rebuilds on standby
 LEAST_WORK = 20.0  # minimum interval, as a multiple of the duration of the last build or evaluation
 
 
 class Rebuilding:
-    """`built_at` is when the last state was built (seconds), `change_at` when the next rebuild is due (clock of the
-    run).
+    """`built_at`: when the last state was built (monotonic seconds); `change_at`: when the next rebuild is due (µs of
+    the run).
 
     `touched` are nodes that may fail fewer filters than before.
     """
@@ -30,12 +30,12 @@ class Rebuilding:
         self.rest = STALE  # seconds until the next build on standby
         self._took = self._look_at = self._looked = 0.0
         self._improved_at = math.inf
-        self._unrest = self.stable_since = -1.0  # since when nodes change in ways that the state lacks; last change
+        self._unrest = self.stable_since = -1.0  # since when nodes change beyond the state; last change
         self.touched: dict[str, None] = {}
         self._volume_version = 0
 
     def built(self, read: int, began: float) -> None:
-        """Record that a state was built between `began` and now, with data as of `read` (clock of the run)."""
+        """Record that a state was built between `began` and now, from data of the time `read` (µs of the run)."""
         self._unrest = -1.0
         self.built_at = time.monotonic()
         self._took = self.built_at - began
@@ -44,18 +44,18 @@ class Rebuilding:
         self.change_at = self.translation.next_change(read)
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
-        """Whether the state no longer fits the cluster."""
+        """Whether the state must be rebuilt, because it no longer describes the cluster."""
         return fleet.stale or self.translation.stale or self.change_at <= core.now
 
     def is_look_due(self) -> bool:
-        """Whether to evaluate filters again: a start was refused, nodes may pass, or pods wait for a limit."""
+        """Whether to evaluate the node filters again: they are outdated, or nodes or devices may admit more pods."""
         filters, now = self.translation.filters, time.monotonic()
         if now < self._look_at:
             return False
         return filters.outdated or self._improved_at <= now or filters.devices.may_have_more
 
     def look_soon(self) -> None:
-        """Schedule another evaluation of the filters, but not too often."""
+        """Schedule another evaluation of the node filters, at least FAILING seconds after the last one."""
         self._improved_at = min(self._improved_at, self._looked + FAILING)
 
     def looked(self, began: float) -> None:
@@ -64,18 +64,18 @@ class Rebuilding:
         self._look_at, self._improved_at = self._looked + LEAST_WORK * (self._looked - began), math.inf
 
     def is_stable(self, fleet: Fleet) -> bool:
-        """Whether the nodes have not changed for a while."""
+        """Whether to rebuild now: nodes are unchanged for QUIET seconds, or have been changing for LONGEST_UNREST."""
         now = time.monotonic()
         if self._unrest < 0:
             self._unrest = self.stable_since = now
         return not fleet.stale or now - self.stable_since >= QUIET or now - self._unrest >= LONGEST_UNREST
 
     def soon(self, core: Core) -> None:
-        """Schedule a rebuild, but not too often."""
+        """Schedule a rebuild in FAILING seconds, or later if the last build was slow."""
         self.change_at = min(self.change_at, core.now + int(max(FAILING, LEAST_WORK * self._took) * 1e6))
 
     def look(self, core: Core, nodes: dict[str, None]) -> None:
-        """Note nodes that pass a filter again; waiting pods may use them only after the next evaluation."""
+        """Schedule an evaluation if one of these changed `nodes` passes a filter again; only then may pods use it."""
         filters, mirror = self.translation.filters, self.translation.mirror
         if filters.failing:
             self.touched.update(nodes)

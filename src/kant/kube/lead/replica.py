@@ -1,4 +1,4 @@
-"""One replica of Kant in a cluster: it waits for the Lease, leads while it has it, and ends when stopped."""
+"""One replica of Kant in a cluster: it waits for the Lease, leads while it holds the Lease, and ends when stopped."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class ReplicaOptions(DriverSettings):
     lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
     """Duration of the Lease, renew deadline, retry interval."""
     listen: str = ""
-    """Address of probes and metrics; "" for none."""
+    """The address that serves probes and metrics, such as 0.0.0.0:8080; "": none."""
     log_format: str = "json"
     log_level: str = "info"
     profile_file: Path | None = None
-    """The file is read again when it changes."""
+    """The file of the profile, which is read again when it changes; None: the profile does not change."""
     page: Page | None = None
-    """Returns the routes of the page, if it is served."""
+    """Returns the routes of the web page; None: no page is served."""
     solver: Solver = no_solver
     answer: LeaderAnswer | None = None
     """Answers `kubectl kant`, if probes are served."""
@@ -102,7 +102,7 @@ class Term:
 
 
 class Replica:
-    """One process."""
+    """One replica: stands for election, leads while elected, and answers probes and questions."""
 
     def __init__(self, options: ReplicaOptions, config: Config) -> None:
         self.options = options
@@ -118,10 +118,10 @@ class Replica:
         self._greeted = False
         self._ticket = secrets.token_hex(16) if options.listen and options.answer is not None else ""
         self._stood: dict[str, str] = {}  # annotations of the Lease when last seen
-        self._name_taken = ""  # why an elected replica waits: another installation has the name
+        self._name_taken = ""  # why an elected replica waits: another Kant has the name
 
     async def run(self) -> int:
-        """Run until stopped."""
+        """Run until SIGTERM or SIGINT; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stopped.set)
@@ -151,7 +151,7 @@ class Replica:
         return None if driver is None or driver.core is None else (driver.core.state, driver.core.now)
 
     def _settled_core(self) -> Core | None:
-        """Return the core that decides, if there is one with a complete state."""
+        """Return the core of the driver; None without one, or while its state is incomplete."""
         core = self.driver.core if self.driver is not None else None
         return core if core is not None and core.is_settled else None
 
@@ -175,13 +175,13 @@ class Replica:
         return found
 
     async def _answer(self, question: Question) -> bytes:
-        """Return the leader's answer. Raises NotLeadingError, NotYetError, and InputError."""
+        """Return the leader's answer, encoded. Raises NotLeadingError, NotYetError, and InputError."""
         if self.driver is None or self._settled_core() is None or self.options.answer is None:
             raise NotLeadingError
         return await self.options.answer(self.driver, self.led.forecasts, question)
 
     def _journal(self) -> str:
-        """Return the journal file that is being written."""
+        """Return the path of the journal file that is being written; "" for none."""
         journals = self.driver.settings.journals if self.driver is not None else None
         return str(journals.path or "") if journals is not None else ""
 
@@ -214,7 +214,7 @@ class Replica:
         }
 
     async def _reread(self) -> None:
-        """Use a changed profile; a malformed one is reported, and the previous profile stays."""
+        """Use the profile file whenever it changes; if it is malformed, report that and keep the previous profile."""
         path, text = self.options.profile_file, self.profile.text
         while path is not None:
             await asyncio.sleep(REREAD)
@@ -244,7 +244,7 @@ class Replica:
             await task
 
     async def _greet(self, client: ApiClient) -> None:
-        """Wait for an API server that is reachable, new enough, and accepts our credentials."""
+        """Wait for an API server that is reachable, new enough, and accepts Kant's credentials."""
         wait = 1.0
         while True:
             try:
@@ -271,7 +271,7 @@ class Replica:
         ):
             log_event(log, "waits for the Lease")
             term.token = token = await standby.until(candidate.elected())
-            if self.options.shadow:  # it binds nothing, so no claim is needed
+            if self.options.shadow:  # shadow mode binds nothing, so no claim is needed
                 log_event(log, "leads", token=token)
                 term.holds = candidate.holds
                 await self._lead(await standby.take())
@@ -326,7 +326,7 @@ class Replica:
         )
 
     def _notes(self, stood: dict[str, str]) -> dict[str, str]:
-        """Return the annotations to write on the Lease, given the present ones; those unknown so far are kept."""
+        """Return the annotations for the Lease. Of the present ones, `stood`, those not known here yet are kept."""
         self._stood = stood
         known = {key: stood.get(key, "") for key in (USED, QUEUES_KNOWN)}
         if (driver := self.driver) is not None:
@@ -337,7 +337,7 @@ class Replica:
         return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in known.items() if v}
 
     def _in_flight(self) -> float:
-        """Return the timeout (seconds) of a leader's requests: less than the time that others wait for its Lease."""
+        """Return the timeout (seconds) of a leader's requests: shorter than other replicas wait for the Lease."""
         duration, deadline, _ = self.options.lease
         return min(4.0, (duration - deadline) * 0.8)
 
@@ -358,7 +358,7 @@ class Replica:
 
     async def _lead(self, ready: Ready) -> None:
         self.driver = driver = ready.driver
-        if driver.settings.profile is not self.profile:  # the profile has changed since
+        if driver.settings.profile is not self.profile:  # the profile has changed since the driver was created
             driver.take_profile(self.profile)
         ready.led.set()
         self.telemetry.flag("kant_leader", True)
@@ -382,7 +382,7 @@ class Replica:
             self.telemetry.staleness = {}
 
     def trouble(self, error: Exception) -> None:
-        """Log an error; each sentence at most once in a while."""
+        """Log an error, unless the same text was logged recently."""
         text = advice(error, self.config.source) if isinstance(error, ApiError) else str(error)
         if text not in self._said:
             self._said[text] = None

@@ -17,7 +17,7 @@ log = logging.getLogger("kant.kube")
 
 
 class Reports:
-    """Each report is a log line, a metric, or an Event of the object concerned; in shadow mode without Events."""
+    """Each report is a log line, a metric, or an Event of the object concerned."""
 
     def __init__(
         self, settings: DriverSettings, translation: Translation, recorder: EventRecorder, telemetry: KubeTelemetry
@@ -39,7 +39,7 @@ class Reports:
             log_event(log, f"{kind} {meta.name} does not match the API: {sentence}", logging.WARNING)
 
     def nodes(self, names: Iterable[str]) -> None:
-        """Report errors in these nodes, once for each change."""
+        """Report the errors in these nodes, each error only once until it changes."""
         for name in names:
             view = self.translation.mirror.nodes.get(name)
             text = self.translation.complaints.get(f"node {name}", "")
@@ -60,7 +60,7 @@ class Reports:
         self.nodes(mirror.nodes)
 
     def look_at_journals(self) -> bool:
-        """Report whether the journal is being written. Returns whether it needs a new file, with a rebuilt state."""
+        """Report that the journal stops or resumes. Returns whether it needs a new file, and thus a rebuilt state."""
         journals = self.settings.journals
         if journals is None:
             return False
@@ -78,7 +78,7 @@ class Reports:
         return journals.wants_new_file()
 
     def look_for_gone_queues(self) -> None:
-        """Report that no Queue is left, that there is one again, or that none is intended to exist."""
+        """Report a change: no Queue is left, there is a Queue again, or none is intended to exist."""
         presence = self.translation.queues.presence
         if bool(presence.gone) == self._queues_gone:
             return
@@ -95,7 +95,7 @@ class Reports:
         return Meta(name="kant", namespace=self.settings.namespace)
 
     def _fault(self, kind: str, meta: Meta, text: str) -> None:
-        """Report an error in a Node or a Pod itself."""
+        """Report an error in a Node or a Pod, in the log and as an Event of that object."""
         log_event(log, text, logging.WARNING, about=f"{kind.lower()} {meta.name}")
         if not self.settings.shadow:
             self.recorder.event(meta, "Warning", "Malformed", text, "Scheduling", kind)

@@ -1,4 +1,4 @@
-"""Settings of a replica: what it decides about, and how."""
+"""Settings of a driver: which pods it schedules, and how."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kant.scheduler.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """`journals`: the folder in which they are written (None: no journals). `shadow`: decide for the GPU pods of these
-    schedulers, but carry out nothing.
+    """`journals` writes the journals (None: there are none). `shadow` names other schedulers: decide for their GPU
+    pods, but carry out nothing; (): schedule normally.
 
     `recovery`, `staleness`: seconds for which a gang may be partially bound, see `PartiallyBound.overdue`. `namespace`
     is that of the Lease. `solver` is used if the profile has `[fallback]` or `[defragment]`, `forecaster` for pods that
-    only ask when they would start. With `once` the cluster is read and not watched.
+    only ask when they would start. With `once` the cluster is read once and not watched.
     """
 
     profile: Profile

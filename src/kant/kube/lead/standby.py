@@ -1,4 +1,4 @@
-"""Standby: a replica that waits for the Lease follows the cluster and keeps a state of it, so that it can lead at once.
+"""Standby: a replica that waits for the Lease follows the cluster and keeps a state, so that it can lead at once.
 
 Reading a large cluster and building its state takes seconds, in which nothing would be scheduled.
 """
@@ -45,7 +45,7 @@ class Standby:
             await self._ready.drop()
 
     async def until(self, elected: Awaitable[str]) -> str:
-        """Wait for an election, keeping a driver ready, and return its result."""
+        """Wait for `elected` while keeping a driver ready; return the result of `elected`."""
         election = asyncio.ensure_future(elected)
         try:
             while not election.done():

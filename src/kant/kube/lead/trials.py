@@ -1,7 +1,7 @@
 """Pods that only ask when they would start: held by a gate of Kant, answered in their condition, never bound.
 
 Any user who may create pods in a namespace may ask, and sees no other job. The answers are computed one after another,
-for each namespace in turn and with pauses, so that no user's questions delay decisions, or other users' forecasts for
+for each namespace in turn and with pauses, so that no user's questions delay decisions or other users' answers for
 long.
 """
 
@@ -36,7 +36,7 @@ REST = 0.2
 
 
 class Trials:
-    """The questions to one leader. `run` answers them."""
+    """The pods that ask one leader when they would start. `run` answers them one by one."""
 
     def __init__(
         self, translation: Translation, notifier: Notifier, forecaster: Forecaster, core: Callable[[], Core | None]
@@ -74,7 +74,7 @@ class Trials:
                 await asyncio.sleep(max(REST, loop.time() - began))
 
     def _next(self) -> str:
-        """Return the first pod of the namespace that was served the longest ago."""
+        """Remove and return the uid of the next pod: namespaces take turns."""
         namespace, pods = next(iter(self._waiting.items()))
         del self._waiting[namespace]
         uid = next(iter(pods))
@@ -92,7 +92,7 @@ class Trials:
         return trial_sentence(found)
 
     def _job(self, core: Core, pod: Pod) -> Job:
-        """Return the job of as many such pods as the annotation asks for, as if submitted now. Raises InputError."""
+        """Return a job of as many pods like this one as its annotation asks for, submitted now. Raises InputError."""
         notes = pod.metadata.annotations or {}
         text = notes.get(TEST_PODS, "1")
         if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= MOST_PODS:
@@ -105,7 +105,7 @@ class Trials:
 
 
 def trial_sentence(found: dict[str, Any]) -> str:
-    """Return an answer of `trial_answer` as text: P50 and P90 as times of day, their basis, and what blocks it now."""
+    """Return an answer of `trial_answer` as text: P50 and P90 as times of day, their basis, and what blocks a start."""
     (row,) = found["jobs"]
     early, late = (_when(row["expected_us"], name, found["zero_us"]) for name in ("p50", "p90"))
     rests_on = row["rests_on"]["sentence"] if row["rests_on"] is not None else ""

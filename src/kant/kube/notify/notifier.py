@@ -1,10 +1,10 @@
 """Messages to users: why pods wait, that they are bound, why they are evicted; and the condition that autoscalers read.
 
-A pod that waits for capacity is marked unschedulable, and our gate is removed from it, so that an autoscaler may add
-nodes. A pod that waits for quota or for its queue keeps the gate, and is not marked: more nodes would not help.
+A pod that waits for capacity is marked unschedulable, and loses Kant's gate, so that an autoscaler may add nodes. A pod
+that waits for quota or for its queue keeps the gate, and is not marked: more nodes would not help.
 
 The message for a pod is kept. It is compared with the pod's condition when the pod changes, when the API server rejects
-the message, and a while after it was sent: responses get lost, watches lag, and others write to pods too.
+the message, and some time after sending: responses get lost, watches lag, and other programs write to pods too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kant.kube.translate.annotations import names_reservation
 from kant.live.sentences import public_sentence
 from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OutOfBudget, OverQuota, Reason
 
-SETTLED = 5.0  # seconds after which the condition of a pod should show its message
+SETTLED = 5.0  # seconds after which a pod's condition should show the sent message
 GATES = 8  # concurrent removals of gates
-REFUSED = 60.0  # seconds until a rejected request is sent again
+REFUSED = 60.0  # seconds until a rejected message is sent again
 FOR_QUOTA = OverQuota | Closed | OutOfBudget | BackOff | BaseJobWaits | Behind
 
 
@@ -41,12 +41,12 @@ class Notifier:
         self._gates: Step[str] = effects.step(GATES)  # by the uid of a pod
         self._messages: dict[
             str, tuple[str, str, str]
-        ] = {}  # by waiting pod: text, reason, and the version of the pod when it was sent
-        self._looks: set[str] = set()  # pods with a timer to check them again
+        ] = {}  # by uid of a waiting pod: text, reason, resourceVersion when sent
+        self._looks: set[str] = set()  # uids of pods with a timer to check them again
         recorder.on_refused = self.refused
 
     def waits(self, workload: Workload, pods: Iterable[str], reason: Reason, remarks: str = "") -> None:
-        """Report that a workload was tried, and that it waits. `remarks` is added to the reason."""
+        """Report why a workload waits: `reason`, followed by `remarks`. Nothing is sent if the text is as before."""
         text = public_sentence(reason) + (f"; {remarks}" if remarks else "")
         if text == workload.reason:
             return
@@ -54,16 +54,16 @@ class Notifier:
         self.says(pods, text, "Queued" if workload.queued else "Unschedulable")
 
     def _is_booked(self, pods: Iterable[str]) -> bool:
-        """Whether these pods may only run in a reservation whose nodes are already chosen."""
+        """Whether any of these pods names a reservation: it may run only on the nodes of that reservation."""
         return any(names_reservation(pod) for uid in pods if (pod := self.mirror.pods.get(uid)) is not None)
 
     def answers(self, uid: str, text: str, reason: str) -> None:
-        """Write this text to the condition of a pod, without an Event."""
+        """Write this text to the condition PodScheduled of a pod, without an Event."""
         self._messages[uid] = text, reason, ""
         self.again(uid)
 
     def says(self, pods: Iterable[str], text: str, reason: str) -> None:
-        """Report why pods wait; `reason` is that of the condition PodScheduled."""
+        """Report why pods wait, by Events and conditions; `reason` is the reason of the condition PodScheduled."""
         for uid in pods:
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.spec.node_name:
@@ -76,12 +76,12 @@ class Notifier:
             self.recorder.event(pod.metadata, "Warning", "FailedScheduling", text, "Scheduling")
 
     def again(self, uid: str) -> None:
-        """Send the message of a changed pod, unless the pod shows it or an update is still expected."""
+        """Send the kept message of a changed pod again, unless the pod shows it or may still come to show it."""
         message, pod = self._messages.get(uid), self.mirror.pods.get(uid)
         if message is None:
             return
         if pod is None or pod.spec.node_name:
-            del self._messages[uid]  # it no longer waits
+            del self._messages[uid]  # the pod no longer waits
             return
         text, reason, version = message
         if reason == "Unschedulable" and our_gate(pod) >= 0:
@@ -95,7 +95,7 @@ class Notifier:
             self._look_later(uid, SETTLED)  # the message has been sent, or is being sent
 
     def refused(self, uid: str, code: int) -> None:
-        """Handle a rejected message: the pod has changed, or the cause is unknown."""
+        """Handle a rejected condition; `code` is the HTTP status: 409 means that the pod has changed."""
         if code == 409:
             self.again(uid)
         if uid in self._messages:
@@ -107,7 +107,7 @@ class Notifier:
             asyncio.get_running_loop().call_later(seconds, self._look, uid)
 
     def _look(self, uid: str) -> None:
-        """Check the condition of a pod, rather than rely on the sent message."""
+        """Send a pod's message again if the pod's condition does not show it."""
         self._looks.discard(uid)
         if uid in self._messages and self.recorder.is_pending(uid):
             self._look_later(uid, SETTLED)
@@ -125,23 +125,23 @@ class Notifier:
                 self.recorder.event(pod.metadata, "Warning", "Preempted", eviction.why, "Preempting")
 
     def eviction_refused(self, eviction: Eviction) -> None:
-        """Report that the eviction of these pods was refused, and they stay."""
+        """Report to the pods of a refused eviction why they were to be evicted, and why they stay."""
         text = f"{eviction.why}, but it stays: {eviction.refused}"
         for _, pods in eviction.victims:
             for pod in pods:
                 self.recorder.event(pod.metadata, "Normal", "EvictionRefused", text, "Preempting")
 
     async def _open_gate(self, pod: Pod) -> None:
-        """Remove our gate from a pod that waits for capacity. If that fails, the pod is checked again later."""
+        """Remove Kant's gate from a pod that waits for capacity. If that fails, check the pod again later."""
         try:
             await open_gate(self.effects, pod)
         except ApiError as error:
-            soon = error.heals or error.code in (409, 422)  # 422: its gates have changed
+            soon = error.heals or error.code in (409, 422)  # 422: the pod's gates have changed
             self._look_later(pod.metadata.uid, SETTLED if soon else REFUSED)
 
 
 def _is_gated(pod: Pod) -> bool:
-    """Whether the API server reports that gates hold a pod, and some gates are not ours: then it needs no message."""
+    """Whether the API server already reports that gates hold a pod, and gates other than Kant's do."""
     current = pod.scheduled
     gated = current is not None and current.reason == "SchedulingGated"
     return gated and len(pod.spec.scheduling_gates) > (our_gate(pod) >= 0)

@@ -1,8 +1,8 @@
-"""Reasons for every waiting job, even for jobs that no cycle has tried because an equal job was tried before.
+"""Reasons for every waiting job, also for jobs that no cycle has tried because an equal job did not fit.
 
-A cycle gives a reason when it first holds a job back. Jobs of one queue with equal requests wait for the same reason,
-so one diagnosis answers for all of them. Reasons become outdated; they are computed again, a few at a time. A job that
-waits for a quota is diagnosed again when some quota is freed: now it may only lack capacity.
+A cycle gives a reason when it first holds a job. Jobs of one queue and user with equal requests wait for the same
+reason, so one diagnosis answers for all of them. Reasons become outdated, so they are computed again, a few at a time.
+A job that waits for quota is diagnosed again when quota is freed: then it may lack only capacity.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
 from kant.model.decision import Behind, Closed, NoFit, Reason
 
-SOON = 0.5  # seconds between two rounds of diagnoses
-AFRESH = 30.0  # seconds until a kind of job is diagnosed again
-AT_ONCE = 16  # diagnoses in one round
+SOON = 0.5  # minimum seconds between two batches of diagnoses
+AFRESH = 30.0  # seconds until jobs of one kind are diagnosed again
+AT_ONCE = 16  # maximum diagnoses in one batch
 
 Kind = tuple[int, int, int]
-"""Shape, queue and user of a job."""
+"""The numbers of a job's shape (its requests), queue and user in the core's state."""
 
 
 class Reasons:
-    """Asks the core for reasons, and reports them."""
+    """Asks the core why jobs wait, and reports the reasons to their pods."""
 
     def __init__(self, core: Core, workloads: Workloads, notifier: Notifier) -> None:
         self.core = core
@@ -37,7 +37,7 @@ class Reasons:
         self._next = 0.0
 
     def ask(self) -> None:
-        """Diagnose the kinds of jobs without a recent reason, some of them in each round."""
+        """Diagnose some of the kinds of jobs that have no recent reason; call this after each cycle."""
         now = self.core.clock()
         if now < self._next or not self.core.state.pending:
             return
@@ -70,13 +70,13 @@ class Reasons:
                 self._answer(diagnosis, kinds[kind])
 
     def remarks(self, workload: Workload, reason: Reason | None) -> list[str]:
-        """Return remarks in addition to a reason, about facts that the core does not know."""
+        """Return further sentences on why a workload waits, about facts that the core does not know."""
         workloads, state = self.workloads, self.core.state
         if isinstance(reason, Closed) and (gone := workloads.translation.queues.presence.gone):
             return [gone]
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
-        from kant.kube.reconcile.node_remarks import node_remarks  # with the first job that no node fits
+        from kant.kube.reconcile.node_remarks import node_remarks  # imported with the first job that fits on no node
         from kant.kube.reconcile.rule_words import rule_words
 
         row, waits = state.rows[workload.job], list[str]()
@@ -90,7 +90,7 @@ class Reasons:
         return [*waits, *rule_words(state, row, self._example), *out]
 
     def _example(self, name: str, rows: list[int]) -> str:
-        """Return the name of a pod of a class on one of these nodes; "" for none."""
+        """Return NAMESPACE/NAME of a pod of the pod class `name` on one of these nodes (rows); "" for none."""
         mirror, names = self.workloads.mirror, self.core.state.node_rows.names
         book = self.workloads.translation.rule_book
         pods = (mirror.pods[uid] for row in rows for uid in mirror.on_node.get(names[row], ()))
@@ -100,7 +100,7 @@ class Reasons:
     def _answer(self, diagnosis: Diagnosis, alike: list[Workload]) -> None:
         row = diagnosis.row(alike[0].job)
         reason = diagnosis.why(row)
-        if isinstance(reason, Behind):  # the first of several equal jobs shows what all of them lack
+        if isinstance(reason, Behind):  # the first of equal jobs lacks what all of them lack
             jobs, head = diagnosis.state.jobs, diagnosis.row(reason.job)
             if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
                 reason = diagnosis.why(head)

@@ -1,11 +1,11 @@
 """Sends decisions to users: events.k8s.io/v1 Events, and the condition PodScheduled=False with its reason.
 
-Messages are sent in the background and never delay bindings. They may be late, repetitions are merged, and events
+Messages are sent in the background and never delay bindings. Messages may be late, repetitions are merged, and events
 beyond a limit are dropped and counted. Conditions are sent before events, since autoscalers read them, and are never
-dropped: there is at most one for each pod.
+dropped: at most one is queued for each pod.
 
 At a concurrency of eight, a request costs the API server and etcd 50% more CPU time than at 32 or more (`python -m
-benchmarks.kubernetes_costs`). But ten at once, each on a new connection, delay a binding: few go a few at a time.
+benchmarks.kubernetes_costs`). But ten new connections at once delay a binding: concurrency grows with the queue.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from kant.kube.objects.views import Condition, Meta
 from kant.model.errors import InputError
 
 BOUND = 20_000  # queued events and conditions beyond which events are dropped
-REMEMBERED = 100_000  # last messages that are remembered, to avoid repetitions
+REMEMBERED = 100_000  # number of last messages that are remembered, to avoid repetitions
 REPEAT = 1_800.0  # seconds until the same event may be sent again; the server forgets events after an hour
 NOTE = 1_024  # maximum characters in the note of an event
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds of back-off
-OVERDUE = 15.0  # seconds that an event waits for bindings to end
-CONDITION_OVERDUE = 0.5  # seconds that a condition waits for them
-FEW = 4  # requests that may be sent at once, however few messages there are
+OVERDUE = 15.0  # maximum seconds that an event waits for bindings to end
+CONDITION_OVERDUE = 0.5  # the same for a condition
+FEW = 4  # concurrent requests that are always allowed
 SHARE = 4  # queued messages for each further concurrent request
-LOOK = 0.05  # seconds between two checks whether bindings have ended
+LOOK = 0.05  # seconds between two checks whether bindings are still in flight
 
 Key = tuple[str, str]
 
 API_OF = {"Lease": "coordination.k8s.io/v1"}
-"""The API of kinds that are not in the core group."""
+"""The API group of each kind that is not in the core group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One queued request: an event (`body` is all of it), or a condition of a pod."""
+    """One queued request: an Event to create or a condition to patch; `said` is its text, to find repetitions."""
 
     key: Key
     method: str
@@ -55,9 +55,9 @@ class Note:
 class EventRecorder:
     """Queues messages about pods and nodes (identified by their `Meta`); `run` sends them.
 
-    `workers`: the most concurrent requests, half of the client's connections by default; `busy()`: whether bindings are
-    in flight. Meanwhile conditions wait for up to CONDITION_OVERDUE seconds and events for up to OVERDUE, and then use
-    a quarter of the workers. A worker is a task that ends when nothing is queued. `dropped` counts messages lost to the
+    `workers`: maximum concurrent requests; None: half of the client's connections. `busy()`: whether bindings are in
+    flight. Then conditions wait for up to CONDITION_OVERDUE seconds and events for up to OVERDUE, and after that use a
+    quarter of the workers. A worker is a task that ends when nothing is queued. `dropped` counts messages lost to the
     limit, `failed` those that were rejected, and `sent` the rest.
     """
 
@@ -76,22 +76,22 @@ class EventRecorder:
         self.client = client
         self.workers = workers or max(1, client.concurrency // 2)
         self.sent = self.dropped = self.failed = 0
-        self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition was rejected finally
+        self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition was rejected for good
         self.on_dropped: Callable[[], None] = lambda: None
         self._bound, self._on_trouble, self._clock = bound, on_trouble, clock
         self.busy = busy
         self._rng = rng or random.Random()
         self._conditions: OrderedDict[Key, Note] = OrderedDict()
         self._events: OrderedDict[Key, Note] = OrderedDict()
-        self._queues = self._conditions, self._events  # conditions go first
+        self._queues = self._conditions, self._events  # conditions are sent first
         self._said: OrderedDict[Key, tuple[str, float]] = OrderedDict()
         self._group: asyncio.TaskGroup | None = None
         self._at_work = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._under_way: set[Key] = set()  # at most one request per key, so that their order is kept
+        self._under_way: set[Key] = set()  # keys of requests in flight: one per key, to keep the order
         self._not_before = float("-inf")
         self._wait = FIRST_WAIT
-        self._numbers = count(time.time_ns())  # suffixes of event names, which only have to differ
+        self._numbers = count(time.time_ns())  # suffixes of event names: they only have to be unique
         source = encoded({"reportingController": "kant", "reportingInstance": instance[:128]})
         self._source = source[1:-1].decode()
 
@@ -99,7 +99,7 @@ class EventRecorder:
         return len(self._conditions) + len(self._events) + len(self._under_way)
 
     def event(self, of: Meta, type: str, reason: str, message: str, action: str, kind: str = "Pod") -> None:
-        """Queue an event of a pod or a node. `type` is Normal or Warning. It is not repeated within half an hour."""
+        """Queue an event about an object. `type` is Normal or Warning. An equal one is not repeated within REPEAT s."""
         note = message if len(message) <= NOTE else message[: NOTE - 1] + "…"
         self._event(of, type, reason, encoded(note).decode(), action, (of.uid, reason), kind)
 
@@ -122,7 +122,7 @@ class EventRecorder:
         sent = self._said.get(key)
         same = current is not None and (current.status, current.reason, current.message) == ("False", reason, message)
         if same or (sent is not None and sent[0] == said):
-            self._conditions.pop(key, None)  # the queued one is outdated
+            self._conditions.pop(key, None)  # a queued condition is outdated
             return False
         wanted = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         if current is None or current.status != "False":
@@ -148,13 +148,13 @@ class EventRecorder:
             try:
                 self._hire()
                 await asyncio.Event().wait()
-            finally:  # before the group ends: it accepts no more workers
+            finally:  # before the task group ends, which then accepts no more workers
                 self._group = None
                 if self._timer is not None:
                     self._timer.cancel()
 
     async def drain(self, seconds: float) -> bool:
-        """Wait at most this long until everything is sent. Returns whether it is."""
+        """Wait at most `seconds` until everything is sent. Returns whether everything was sent."""
         end = self._clock() + seconds
         while len(self) and self._clock() < end:
             await asyncio.sleep(0.01)
@@ -178,7 +178,7 @@ class EventRecorder:
         self._put(self._events, Note(key, "POST", path, body.encode(), note, self._clock()))
 
     def _put(self, queue: OrderedDict[Key, Note], note: Note) -> None:
-        queue[note.key] = note  # the latest replaces an older one in its place
+        queue[note.key] = note  # the latest message replaces an older one, at the same position
         if self._events and len(self._conditions) + len(self._events) > self._bound:
             self._events.popitem(last=False)
             self.dropped += 1
@@ -186,7 +186,7 @@ class EventRecorder:
         self._hire()
 
     def _hire(self) -> None:
-        """Start workers for the messages that may be sent; while bindings are in flight, check again later."""
+        """Start workers for the messages that may be sent now; if none may, check again in LOOK seconds."""
         if self._group is None:
             return
         waiting = 0
@@ -248,7 +248,7 @@ class EventRecorder:
         condition = note.method == "PATCH"
         kind = "application/strategic-merge-patch+json" if condition else "application/json"
         if condition:
-            self._remember(note)  # at once, so that an equal one is not queued meanwhile
+            self._remember(note)  # before sending, so that an equal one is not queued meanwhile
         try:
             await self.client.call(note.method, note.path, note.body, content_type=kind)
         except (ApiError, InputError) as error:
@@ -258,7 +258,7 @@ class EventRecorder:
             else:
                 self.failed += 1
                 code = getattr(error, "code", 0)
-                if code not in (404, 409):  # the pod is gone, or has changed: no trouble
+                if code not in (404, 409):  # the pod is gone, or has changed: no error
                     self._on_trouble(error)
                 if condition:
                     self.on_refused(note.key[0], code)

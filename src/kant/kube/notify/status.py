@@ -1,6 +1,6 @@
-"""The status of our own objects: what a queue uses, whether it is valid, the phase and nodes of a reservation.
+"""The status of objects of Kant's kinds: what a queue uses, whether it is valid, a reservation's phase and nodes.
 
-It is written periodically, and only if it has changed, to leave the API server to bindings.
+A status is written only if it has changed, and every few seconds at most, to leave the API server to bindings.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from kant.kube.reconcile.bookings import Bookings
     from kant.kube.translate.reservations import BookedGpus, ReservedNodes
 
-PACE = 2.0  # seconds between two rounds
-UNSEEN = 10.0  # seconds until a written status that is not seen on the object is written again
+PACE = 2.0  # seconds between two passes over all objects
+UNSEEN = 10.0  # seconds until a status is written again that the object does not show
 
 Status = dict[str, Any]
 
 
 class Sources(Protocol):
-    """The input for the statuses of a state."""
+    """The part of a built state from which the statuses are computed."""
 
     core: Core
 
@@ -47,8 +47,8 @@ class Sources(Protocol):
 
 @dataclass(eq=False)
 class Statuses:
-    """Writes statuses. `state` returns their sources, None while there are none; `rounds` yields for each round of
-    defragmentation its name, status, error and explanation."""
+    """Writes statuses. `state` returns what they are computed from (None: write nothing). `rounds` yields for each
+    Defragmentation its name, status, error and explanation."""
 
     effects: Effects
     translation: Translation
@@ -64,7 +64,7 @@ class Statuses:
             await self.write()
 
     async def write(self) -> None:
-        """Write the statuses that differ from those of their objects. Rejected ones are tried in the next round."""
+        """Write the statuses that differ from those of their objects. Rejected ones are tried again next time."""
         loop, state = asyncio.get_running_loop(), self.state()
         if state is None:
             return
@@ -83,7 +83,7 @@ class Statuses:
                 self._sent.pop(path, None)
 
     def wanted(self, state: Sources) -> Iterable[tuple[str, Unstructured, Status]]:
-        """Yield the path of each of our objects, the object, and its status without the times of conditions."""
+        """Yield the path of each of Kant's objects, the object, and its status, with conditions without times."""
         translation, core = self.translation, state.core
         objects = translation.mirror.objects
         queues = queue_statuses(core) if objects.get("queues") else {}
@@ -112,7 +112,7 @@ class Statuses:
 
 
 def _ready(item: Unstructured, wrong: str, good: str) -> Status:
-    """Return the condition Ready, without its time."""
+    """Return the condition Ready without lastTransitionTime: False with the error `wrong`, else True with `good`."""
     return {
         "type": "Ready",
         "status": "False" if wrong else "True",
@@ -123,7 +123,7 @@ def _ready(item: Unstructured, wrong: str, good: str) -> Status:
 
 
 def queue_statuses(core: Core) -> dict[str, Status]:
-    """Return, for each queue, how many jobs wait and run in it and in the queues below it, and what these hold."""
+    """Return for each queue, with the queues below it, how many jobs wait and run, and which resources they hold."""
     state = core.state
     tree, quota_usage = state.quota_usage.tree, state.quota_usage
     if tree is None:
@@ -158,7 +158,7 @@ def queue_statuses(core: Core) -> dict[str, Status]:
 
 
 def _count(core: Core, rows: Iterable[int]) -> Counter[str]:
-    """Return the number of these jobs in each queue."""
+    """Return how many of these jobs (rows) are in each queue, by name."""
     table = core.state.jobs[np.fromiter(rows, dtype=np.int64), J_QUEUE]
     names = list(core.state.queues)
     numbers, counts = np.unique(table, return_counts=True)
@@ -166,7 +166,7 @@ def _count(core: Core, rows: Iterable[int]) -> Counter[str]:
 
 
 def reservation_status(reserved: ReservedNodes | None, nodes: NodeSets, now: int) -> Status:
-    """Return the phase, and how many nodes have the labels; None means an invalid reservation."""
+    """Return a reservation's phase, and how many nodes have its labels. `reserved` None: the object is invalid."""
     if reserved is None:
         return {"phase": "Refused", "nodes": 0}
     phase = "Pending" if now < reserved.start else "Active" if now < reserved.end else "Over"
@@ -174,7 +174,7 @@ def reservation_status(reserved: ReservedNodes | None, nodes: NodeSets, now: int
 
 
 def booking_status(booked: BookedGpus, nodes: tuple[str, ...], now: int) -> Status:
-    """Return the phase of a reservation of GPUs, and its nodes; without nodes it collides and is tried again."""
+    """Return the status of a reservation of GPUs. Without `nodes` its phase is Collides: no GPUs were found yet."""
     phase = "Over" if now >= booked.end else "Collides" if not nodes else "Pending" if now < booked.start else "Active"
     return {"phase": phase, "nodes": len(nodes), "nodeNames": list(nodes)}
 

@@ -1,1 +1,1 @@
-"""API objects of Kubernetes as slim views, with their quantities, times and validation rules."""
+"""API objects of Kubernetes, reduced to the fields that Kant reads, with their quantities, times and validation."""

@@ -10,12 +10,12 @@ from kant.kube.objects.views import PartialMetadata
 
 
 class ConfigMap(PartialMetadata, frozen=True):
-    """A ConfigMap of the API server."""
+    """A ConfigMap, of which only `binaryData` is read."""
 
     binary_data: dict[str, str] | None = None
 
     def unpacked(self, key: str) -> bytes:
-        """Return the decompressed data of this key; empty if there is none. Raises OSError, EOFError, ValueError."""
+        """Return the gunzipped data of `key`; b"" for none. Raises OSError, EOFError or ValueError if malformed."""
         packed = (self.binary_data or {}).get(key, "")
         return gzip.decompress(base64.b64decode(packed)) if packed else b""
 

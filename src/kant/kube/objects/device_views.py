@@ -17,7 +17,7 @@ Amount = str | int | float
 
 
 class DeviceAttribute(View, frozen=True):
-    """One value; or several, from 1.36 on if that is enabled."""
+    """One value of one type; or several values, from Kubernetes 1.36 on if that is enabled."""
 
     int_value: int | None = field(default=None, name="int")
     bool_value: bool | None = field(default=None, name="bool")
@@ -51,7 +51,7 @@ class AmountOf(View, frozen=True):
 
 
 class CounterSet(View, frozen=True):
-    """Counters that the devices of a pool share; or (`counterSet`) how much of them one device uses."""
+    """Counters that the devices of a pool share; or, with `counterSet`, how much of these counters one device uses."""
 
     name: str = ""
     counter_set: str = ""
@@ -122,7 +122,7 @@ class CapacityRequests(View, frozen=True):
 
 
 class ExactRequest(View, frozen=True):
-    """One request; or (with a `name`) one alternative of a request, of which the first available one is used."""
+    """One request; or, with a `name`, one of a request's alternatives, of which the first available one is used."""
 
     name: str = ""
     device_class_name: str = ""
@@ -182,7 +182,7 @@ class DeviceAllocation(View, frozen=True):
 
 
 class Consumer(View, frozen=True):
-    """A user of a claim: a pod, if `resource` is pods."""
+    """What a claim is reserved for: a pod, if `resource` is pods."""
 
     api_group: str = ""
     resource: str = ""

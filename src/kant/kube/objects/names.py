@@ -1,4 +1,4 @@
-"""Names that Kant writes on API objects, and reads there."""
+"""Names of the labels, annotations and gates that Kant writes to API objects, and reads from them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TEST_GATE = f"{OWN}/test-only"
 """The scheduling gate of a pod that only asks when it would start."""
 
 TEST_PODS = f"{OWN}/test-pods"
-"""The annotation of such a pod with a number of pods, to ask about a gang of that size."""
+"""The annotation of a pod with TEST_GATE: a number of pods, to ask about a gang of that size."""
 
 TEST_ONLY = "TestOnly"
-"""The reason of the condition PodScheduled with the answer."""
+"""The reason of the condition PodScheduled that has the answer for a pod with TEST_GATE."""
 
 MOVABLE = f"{OWN}/movable"
-"""The annotation of a pod that may be evicted so that other pods fit better; its controller re-creates it."""
+"""The annotation of a pod that may be evicted so that other pods fit better; its controller re-creates the pod."""
 
 LEADER = f"{OWN}/leader"
 """The annotation with the token of the leader that sent a binding or an eviction, or wrote a claim."""
@@ -40,7 +40,7 @@ SCHEDULER = f"{OWN}/scheduler-name"
 """The annotation of the Lease with the schedulerName of the pods that its holder schedules."""
 
 NAME_CLAIM = "scheduler-name-"
-"""Prefix of the name of the Lease in kube-system by which an installation claims a schedulerName; that name follows."""
+"""Prefix, before the schedulerName, of the name of the Lease in kube-system by which an installation claims it."""
 
 PROFILE = f"{OWN}/profile"
 """The annotation of the Lease with the text of the profile of its holder."""
@@ -52,7 +52,7 @@ QUEUES_KNOWN = f"{OWN}/queues"
 """The annotation of the Lease that says whether Queues have been seen (`reconcile/queue_presence.py`)."""
 
 TICKET = f"{OWN}/ticket"
-"""The annotation of the Lease with the secret for questions to its holder, for users who may read the Lease."""
+"""The annotation of the Lease with a secret: users who may read the Lease sign questions to its holder with it."""
 
 
 def lease_path(namespace: str) -> str:

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, such as `100m`, `1.5`, `2Gi` or `1e3`, converted exactly to whole numbers of our units.
+"""Kubernetes quantities, such as `100m`, `1.5`, `2Gi` or `1e3`, converted exactly to whole numbers of Kant's units.
 
 Source: the grammar of k8s.io/apimachinery, pkg/api/resource/quantity.go.
 """
@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 from kant.model.tenant import MAX_AMOUNT
 
 Quantity = str | int | float
-"""A quantity in JSON. A number is equivalent to its text."""
+"""A quantity in JSON. The number 2 means the same as the text "2"."""
 
 _FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?")
 _SCALE = {
@@ -53,12 +53,12 @@ def milli(value: Quantity | Fraction, where: str, up: bool = True) -> int:
 
 
 def mib(value: Quantity | Fraction, where: str, up: bool = True) -> int:
-    """Return bytes as MiB, rounded as in `milli`."""
+    """Return a quantity of bytes in MiB, rounded as in `milli`."""
     return _whole(exact(value, where) / _MIB, value, where, up)
 
 
 def count(value: Quantity | Fraction, where: str) -> int:
-    """Return a whole number, such as of GPUs."""
+    """Return a whole number, such as a number of GPUs. Raises InputError for any other quantity."""
     number = exact(value, where)
     if number.denominator != 1:
         raise InputError(where, "a whole number", _shown(value))
@@ -66,7 +66,7 @@ def count(value: Quantity | Fraction, where: str) -> int:
 
 
 def text_of(resource: str, amount: int) -> str:
-    """Return an amount of a resource of a queue as a quantity: MiB of memory, thousandths of anything else."""
+    """Return as a quantity an amount of a queue's resource: `amount` is in MiB for memory, else in thousandths."""
     return f"{amount}Mi" if resource == "memory" else f"{amount}m" if amount % 1000 else f"{amount // 1000}"
 
 

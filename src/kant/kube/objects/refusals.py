@@ -1,4 +1,4 @@
-"""Why a waiting pod is not a job yet: it is invalid, or lacks something that does not exist yet."""
+"""Why a waiting pod is no job in the core yet: it is invalid, or needs something that does not exist yet."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from kant.model.errors import SentenceError
 
 
 class MalformedError(SentenceError):
-    """An error in an object, in a sentence of its own."""
+    """An error in an object, as one sentence."""
 
 
 class NoMatchingNodeError(MalformedError):
-    """No present node fits, but nodes may join the node sets `node_sets`.
+    """No node that exists fits, but nodes may join the node sets `node_sets`.
 
-    `why` says in one sentence why none fits; since it looks at all nodes, call it only if the error is shown.
+    `why` returns one sentence on why none fits. It looks at all nodes, so it is called only if the error is shown.
     """
 
     def __init__(self, why: Callable[[], str], node_sets: frozenset[str]) -> None:
@@ -26,11 +26,11 @@ class NoMatchingNodeError(MalformedError):
 
 
 class NotYetError(MalformedError):
-    """The object is valid, but something that it needs does not exist yet."""
+    """A pod is valid, but something that the pod needs does not exist yet."""
 
 
 class SelectorError(Exception):
-    """A device selector that cannot be evaluated, in one sentence. `later`: it may be tried again after some time."""
+    """A device selector that cannot be evaluated, in one sentence. `later`: an evaluation may succeed later."""
 
     def __init__(self, sentence: str, later: bool = False) -> None:
         super().__init__(sentence)

@@ -21,7 +21,7 @@ def micro_now() -> str:
 
 
 def microseconds(text: str, where: str) -> int:
-    """Return the time in microseconds since 1970. Raises InputError for anything but a time with its zone."""
+    """Return the time in microseconds since 1970. Raises InputError for anything but a time with a time zone."""
     try:
         passed = datetime.fromisoformat(text) - _BEGINNING
     except (ValueError, TypeError, OverflowError):

@@ -1,4 +1,4 @@
-"""Limits on texts and numbers in objects; an error is an InputError about one object, and affects no other."""
+"""Limits of texts and numbers in objects. An error is an InputError about one object, and affects no other object."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ MAX_TEXT = 256 << 10
 
 
 MAX_NAME = 253
-"""Maximum characters of a name in the API; labels have at most 63, but annotations are not limited."""
+"""Maximum characters of a name in the API. Kant checks names in annotations, since the API does not limit these."""
 
 
 def name_of(where: str, text: str) -> str:
-    """Return the text, if it can be a name. Raises InputError for a longer one."""
+    """Return the text if it can be a name. Raises InputError, naming `where`, if it is longer than MAX_NAME."""
     if len(text) > MAX_NAME:
         raise InputError(where, f"a name of at most {MAX_NAME} characters", text)
     return text
 
 
 def whole(where: str, value: object, low: int = 0, high: int = (1 << 31) - 1) -> int:
-    """Return a whole number, also from text, as in labels. Raises InputError for anything else."""
+    """Return a whole number from a number or a text, as in labels. Raises InputError if it is none, or out of range."""
     text = value if isinstance(value, str) else str(value) if type(value) is int else ""
     digits = text[1:] if text.startswith("-") else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18 and low <= int(text) <= high):

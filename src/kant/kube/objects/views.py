@@ -14,7 +14,7 @@ class View(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
 
 
 class Owner(View, frozen=True):
-    """A creator of an object (`metadata.ownerReferences`)."""
+    """An owner of an object (`metadata.ownerReferences`), usually what has created it."""
 
     api_version: str = ""
     kind: str = ""
@@ -44,7 +44,7 @@ class Meta(View, frozen=True):
 
     @property
     def controller(self) -> Owner:
-        """The controller that created the object; with an empty name and uid if none did."""
+        """The controller that owns the object; an Owner with an empty name and uid if there is none."""
         return next((one for one in self.owner_references if one.controller), Owner())
 
 
@@ -75,7 +75,7 @@ class Container(View, frozen=True):
 
 
 class Requirement(View, frozen=True):
-    """One term of a selector by expressions."""
+    """One expression of a selector, such as `key In values`."""
 
     key: str = ""
     operator: str = ""
@@ -194,7 +194,7 @@ class SpreadConstraint(View, frozen=True):
 
 
 class PodClaim(View, frozen=True):
-    """A device claim: its name or template (`spec`), or the name of the created claim (`status`; null: none needed)."""
+    """A ResourceClaim of a pod: its name or template (in `spec`), or the created claim (in `status`; null: none)."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -217,8 +217,8 @@ class ExtendedStatus(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    """`by_claim` is not part of the API: extended resources that a device class provides, through the last of
-    `resource_claims` (`DeviceMirror.resolved`).
+    """`spec` of a pod. `by_claim` is not part of the API: it names the extended resources that device classes provide
+    through the last of `resource_claims` (`DeviceMirror.resolved`).
     """
 
     node_name: str = ""
@@ -252,7 +252,7 @@ class Condition(View, frozen=True):
 
 
 class ContainerStatus(View, frozen=True):
-    """The resources that a container has now (`resources`), and those granted by its kubelet: a resize takes time."""
+    """What a container has now (`resources`), and what its kubelet has granted: during a resize they differ."""
 
     name: str = ""
     resources: Resources | None = None
@@ -421,7 +421,7 @@ class LeaseObject(PartialMetadata, frozen=True):
 
 
 class Unstructured(View, frozen=True):
-    """An object with only the metadata in a fixed form; `spec` and `status` are decoded where they are used."""
+    """An object of any kind: only its metadata is decoded; `spec` and `status` are decoded where they are used."""
 
     api_version: str = ""
     kind: str = ""
@@ -431,7 +431,7 @@ class Unstructured(View, frozen=True):
 
 
 class Status(View, frozen=True):
-    """The response of the API server if it is not an object."""
+    """A Status: the API server's response to a failed request, or to one that returns no object."""
 
     code: int = 0
     reason: str = ""

@@ -1,1 +1,1 @@
-"""The difference between the state of the API server and that of the core, as events for the core."""
+"""Turns the objects of the API server, and their changes, into events for the core."""

@@ -12,8 +12,8 @@ from kant.kube.translate.provisioning import consumed_by
 
 
 class Affected:
-    """Each method returns the keys of workloads to settle (see `Workloads.settle`). Jobs of waiting workloads are ended
-    first, so that they are re-created: their requests for nodes may have changed.
+    """Most methods return keys of workloads to settle (`Workloads.settle`). The jobs of those that wait are ended
+    first, so that they are created again: what they request of nodes may have changed.
 
     `unanswered` are gangs to look at again once their last binding has been answered.
     """
@@ -26,20 +26,20 @@ class Affected:
         self.unanswered: dict[str, None] = {}
 
     def of_changed_nodes(self, nodes: Collection[str]) -> dict[str, None]:
-        """Return the workloads on these nodes, which have joined or changed, and those that no node fitted before."""
+        """Return the workloads on these nodes, which have joined or changed, and the rejected ones (`rejected`)."""
         on_node = self.mirror.on_node
         found = self.renew(uid for node in nodes for uid in on_node.get(node, ()))
         return found | self.rejected() if nodes else {}
 
     def rejected(self) -> dict[str, None]:
-        """Return the workloads that could never run on the previous nodes; they may be able to now."""
+        """Return the rejected workloads, which could never run on the earlier nodes: now they may be able to."""
         found = self.transitions.unplaced(Phase.REJECTED)
         for workload in found:
             self.transitions.end(workload)
         return {workload.key: None for workload in found}
 
     def renew(self, pods: Iterable[str]) -> dict[str, None]:
-        """Return the workloads of these pods."""
+        """Return the workloads of these pods (uids)."""
         keys = dict.fromkeys(key for uid in pods if (key := self.members.key_of.get(uid)) is not None)
         for key in keys:
             workload = self.members.by_key.get(key)
@@ -53,9 +53,9 @@ class Affected:
         return self.renew(uid for uid, space in waiting if namespaces is None or space in namespaces)
 
     def resized(self, pods: Collection[str]) -> bool:
-        """Handle pods whose requests changed: re-create waiting jobs, and count running ones again.
+        """Handle pods (uids) whose requests changed: end their jobs, waiting or running, to create them again.
 
-        Returns True if running jobs of ours were ended, which lose their start time until the state is rebuilt.
+        Returns whether running jobs of Kant's were ended: they lose their start time until the state is rebuilt.
         """
         ours = False
         for key in self.renew(pods):
@@ -63,14 +63,14 @@ class Affected:
             if workload is None or workload.phase is not Phase.PLACED:
                 continue
             if any(slot.pod and not slot.bound for slot in workload.slots):
-                self.translation.stale = True  # as soon as all bindings have been answered
+                self.translation.stale = True  # the rebuild waits until all bindings have been answered
                 continue
             ours = ours or not workload.foreign
             self.transitions.end(workload)
         return ours
 
     def answered(self) -> dict[str, None]:
-        """Return the gangs that changed while some of their bindings were unanswered; all are answered now."""
+        """Return the gangs in `unanswered` whose bindings have all been answered by now, and remove them there."""
         in_flight, workloads = self.transitions.is_in_flight, self.members.by_key
         keys = {key: None for key in self.unanswered if key not in workloads or not in_flight(workloads[key])}
         for key in keys:
@@ -89,7 +89,7 @@ class Affected:
         return self.renew(named) if requests else {}
 
     def vacant_on(self, node: str) -> dict[str, None]:
-        """Return the placed workloads that have a slot on this node to which no pod is bound."""
+        """Return the placed workloads that have a slot on this node without a bound pod."""
         return {
             workload.key: None
             for workload in self.transitions.with_vacancies()

@@ -1,6 +1,6 @@
-"""Jobs that wait for a new node before they preempt others, according to what node autoscalers report.
+"""Tells the core, from reports of node autoscalers, which waiting jobs may still get a new node before they preempt.
 
-The state is compared with the latest report on each pod, so the time at which a report arrived does not matter.
+The core's state is compared with the latest report on each pod, so it does not matter when a report arrived.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SOON = 1.0  # seconds between two comparisons without a new report
 
 
 class AwaitedNodes:
-    """Calling `listen` starts to read the Events of autoscalers."""
+    """Keeps track of reports on waiting jobs. `listen` starts to read the Events of autoscalers."""
 
     def __init__(self, workloads: Workloads, listen: Callable[[], None]) -> None:
         self.all = workloads
@@ -34,7 +34,7 @@ class AwaitedNodes:
         found = self._waiting()
         for workload in found:
             if any(member.pod.metadata.uid in touched for member in workload.members):
-                workload.reason = ""  # to be explained again
+                workload.reason = ""  # so that the reason is determined again
         state = core.state
         refused = [one.job for one, said in found.items() if (last := of_gang(said)) and last.comes is False]
         without = {row for job in refused if (row := state.rows.get(job, -1)) in state.pending}
@@ -44,7 +44,7 @@ class AwaitedNodes:
             core.happen(JobAwaitsNode(core.now, state.ids[row]))
 
     def _waiting(self) -> dict[Workload, list[ScaleUp]]:
-        """Return the waiting jobs with what autoscalers reported on their pods."""
+        """Return the waiting workloads, each with what autoscalers have reported on its pods."""
         scale_ups, mirror, members = self.all.mirror.scale_ups, self.all.mirror, self.all.members
         found = dict[Workload, list[ScaleUp]]()
         for uid, said in list(scale_ups.of_pod.items()):
@@ -57,7 +57,7 @@ class AwaitedNodes:
 
 
 def scale_up_remark(workloads: Workloads, workload: Workload) -> str:
-    """Return what autoscalers report on a node for a waiting job, in one sentence; "" if they report nothing."""
+    """Return, as one sentence, whether autoscalers add a node for a waiting workload; "" if they report nothing."""
     of_pod = workloads.mirror.scale_ups.of_pod
     uids = (member.pod.metadata.uid for member in workload.members) if of_pod else ()
     said = of_gang([of_pod[uid] for uid in uids if uid in of_pod])

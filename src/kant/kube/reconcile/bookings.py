@@ -1,8 +1,8 @@
-"""Reservations of GPUs: each gets whole adjacent nodes, which the calendar chooses, and the core is informed.
+"""Reservations of GPUs: the calendar chooses whole adjacent nodes for each, and the core is informed.
 
-The status of a reservation names its nodes, so that the reservation keeps them when the state is rebuilt, and under the
-next leader. A reservation without a place is tried again periodically, and whenever reservations change. The calendar
-is imported with the first reservation that needs a place.
+The status of a reservation names its nodes, so that it keeps these nodes when the state is rebuilt, also by the next
+leader. For a reservation without nodes the calendar searches again periodically, and whenever reservations change. The
+calendar is imported with the first reservation that needs nodes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from kant.optimize.calendar.choose import Held, PlaceRequest, Taken
 
 AGAIN = 30 * SECOND
-"""Microseconds between two attempts to place a reservation."""
+"""Microseconds between two attempts to find nodes for reservations."""
 NAMED = 8
 
 
 class Bookings:
-    """The reservations of one state. `places` has the nodes of each placed one, `troubles` why any other has none."""
+    """The reservations of one state. `places` has the nodes of a reservation, `troubles` why another one has none."""
 
     def __init__(self, core: Core, translation: Translation) -> None:
         self.core = core
@@ -39,7 +39,7 @@ class Bookings:
         self._again = 0
 
     def settle(self) -> bool:
-        """Book new reservations and release ended ones. Returns whether a new reservation has got a place."""
+        """Book new reservations and release ended ones. Returns whether a new reservation has got nodes."""
         core = self.core
         now, known = core.now, {one.name: one for one in self.translation.booked}
         for name in [name for name in core.state.bookings if name not in known or known[name].end <= now]:
@@ -48,7 +48,7 @@ class Bookings:
         if not new or now < self._again:
             return False
         self._again = now + AGAIN
-        new.sort(key=lambda one: (not one.nodes, one.created, one.name))  # reservations that had a place keep it
+        new.sort(key=lambda one: (not one.nodes, one.created, one.name))  # reservations that have nodes keep these
         for one in new:
             self._book(one, known)
         return any(one.name in self.places for one in new)
@@ -77,7 +77,7 @@ class Bookings:
         self._say(one, held)
 
     def _before(self, one: BookedGpus) -> Held | None:
-        """Return the previous nodes of a reservation, if they still exist and no other has booked them; else None."""
+        """Return the nodes in a reservation's status; None if one is gone, or another reservation has booked it."""
         state, held = self.core.state, dict[int, int]()
         for node in one.nodes:
             index = state.node_index.get(node, -1)

@@ -1,7 +1,7 @@
-"""Budgets: which pods a PodDisruptionBudget covers, and which jobs it protects from preemption now.
+"""Disruption budgets: which pods a PodDisruptionBudget covers, and which jobs it protects from preemption now.
 
 A job may be chosen as a victim only if every budget allows at least as many disruptions as the job has pods in it. This
-module decides nothing: it informs the state of protected jobs (`JobProtected`), and the Eviction API has the last word.
+module only tells the core which jobs are protected (`JobProtected`); the Eviction API decides in the end.
 
 Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go, on which pods count against a budget.
 """
@@ -39,7 +39,7 @@ def allowed(budget: DisruptionBudget) -> int:
 
 
 def takes(budget: DisruptionBudget, pod: Pod) -> bool:
-    """Whether evicting a covered pod uses up one of the allowed disruptions. Pods that are not ready may be exempt."""
+    """Whether evicting a covered pod uses up one of the allowed disruptions. A pod that is not ready may not."""
     if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
         return True
     status = budget.status
@@ -52,7 +52,7 @@ class DisruptionBudgets:
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
-        self._of: dict[str, dict[Name, None]] = {}  # by pod uid; only covered pods
+        self._of: dict[str, dict[Name, None]] = {}  # by pod uid: its budgets; only covered pods
         self._pods: dict[Name, dict[str, None]] = {}
         self._known: dict[Name, DisruptionBudget] = {}
         self._in: dict[str, dict[Name, None]] = {}  # by namespace
@@ -103,7 +103,7 @@ class DisruptionBudgets:
             self._of.pop(uid, None)
 
     def refuses(self, pods: Iterable[Pod]) -> tuple[Pod, str] | None:
-        """Return the first pod that may not be evicted along with those before it, and why; None if all may."""
+        """Return the first of these pods that may not be evicted along with those before it, and why; or None."""
         taken: Counter[Name] = Counter()
         for pod in pods:
             names = self._of.get(pod.metadata.uid, {})
@@ -125,15 +125,15 @@ class DisruptionBudgets:
 
 
 class Protection:
-    """Tells the state which running jobs may not be preempted: by their budgets, or because an eviction was refused."""
+    """Tells the core which running jobs may not be preempted, because of budgets or a refused eviction."""
 
     def __init__(self, workloads: Workloads, budgets: DisruptionBudgets) -> None:
         self.all = workloads
         self.budgets = budgets
 
     def follow(self, pods: Iterable[str], names: Iterable[Name]) -> None:
-        """Update the protection of jobs after changes to pods (uids) and budgets. New jobs need no change:
-        `Transitions.unprotected` lists them."""
+        """Update the protection of jobs after changes to pods (uids) and budgets. New jobs, in
+        `Transitions.unprotected`, are updated too."""
         members, transitions = self.all.members, self.all.transitions
         for uid in self.budgets.follow(pods, names):
             workload = members.by_key.get(members.key_of.get(uid, ""))
@@ -159,7 +159,7 @@ class Protection:
         if workload.protected_until > self.all.core.clock():
             return "it could not be evicted"
         pods, slots = self.all.mirror.pods, workload.slots
-        if 0 < workload.floor < len(slots):  # the pods above its floor may be evicted while the others run on
+        if 0 < workload.floor < len(slots):  # the pods above the floor may be evicted while the others run
             slots = slots[workload.floor :]
         found = self.budgets.refuses(pods[slot.pod] for slot in slots if slot.pod in pods)
         return found[1] if found is not None else ""

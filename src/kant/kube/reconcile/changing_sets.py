@@ -1,4 +1,4 @@
-"""Changing sets: which workloads to re-create when the node sets that they name gain or lose nodes."""
+"""Node sets that change: which jobs to create again when the node sets that they name gain or lose nodes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from kant.kube.translate.node_sets import EVERYWHERE, NEW_TAINT, names_in, prefe
 
 
 class ChangingSets:
-    """`nowhere` has the workloads that no present node fits, each with its node sets."""
+    """`nowhere` has the workloads for which no node is suitable now, each with the node sets that it names."""
 
     def __init__(self, transitions: Transitions, elastic: ElasticGangs, members: Membership) -> None:
         self.transitions = transitions
         self.elastic = elastic
         self.members = members
         self.nowhere: dict[Workload, frozenset[str]] = {}
-        self._left: set[str] = set()  # nodes that have left sets
+        self._left: set[str] = set()  # nodes that have left node sets
 
     def take(self) -> dict[str, None]:
-        """Return the keys of workloads to re-create: no node fitted or fits them, or they need node sets only now."""
+        """Return the keys of workloads whose jobs must be created again, after changes of node sets."""
         changes = self.transitions.translation.eligible.take_set_changes(self._in_use)
         names = {change.name for change in changes}
         self._left = {node for change in changes for node in change.removed}
         if not names:
             return {}
-        if EVERYWHERE in names:  # pods without a node selector have node sets from now on
+        if EVERYWHERE in names:  # from now on also pods without a node selector name a node set
             by_job, state = self.transitions.by_job, self.transitions.core.state
             for workload in [by_job[job] for job in map(state.ids.__getitem__, state.elastic) if job in by_job]:
                 if workload.phase is Phase.PLACED:
@@ -49,12 +49,12 @@ class ChangingSets:
         return again
 
     def _is_current(self, workload: Workload) -> bool:
-        """Whether the reason why no node fits it is up to date. False for gangs, which are always re-created."""
+        """Whether a workload's reported reason, why no node is suitable, is still right. Always False for a gang."""
         pods = self.members.pods(workload.key)
         return len(pods) == 1 and self.transitions.translation.eligible.why_no_node(pods) == workload.reason
 
     def take_left(self) -> set[str]:
-        """Return the nodes on which a placed, unbound pod may no longer run."""
+        """Return the nodes that have left sets and on which a placed, unbound pod may therefore no longer run."""
         left, self._left = self._left, set()
         admits, pods = self.transitions.translation.eligible.admits, self.transitions.mirror.pods
         unbound = (coming(workload.slots, pods) for workload in (self.transitions.unbound if left else ()))

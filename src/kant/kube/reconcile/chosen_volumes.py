@@ -1,7 +1,7 @@
-"""Chosen volumes: which local volumes the claims of placed, unbound pods get.
+"""Chosen volumes: which existing local volumes the claims of placed, unbound pods get.
 
-They are decided for all pods of a workload at once, before any is written. Until then no other pod gets these volumes,
-as long as one of the pods exists and has a place. Once the API server has them, the `claimRef` of a volume shows it.
+The volumes are chosen for all pods of a workload at once, before any is written. No other pod gets a chosen volume, as
+long as one of the pods exists and is placed. Once written, the `claimRef` of a volume names its claim.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kant.kube.translate.volumes import ClaimName, chosen_claims, is_bound, key_
 
 
 class ChosenVolumes:
-    """`chosen` has the volume of each claim for which one has been chosen."""
+    """`chosen` has, by claim, the name of the volume that has been chosen for it."""
 
     def __init__(self, promises: Promises) -> None:
         self.promises = promises
@@ -22,7 +22,7 @@ class ChosenVolumes:
         self.chosen: dict[ClaimName, str] = {}
 
     def match(self, placed: Placed) -> dict[ClaimName, str] | None:
-        """Return volumes for the claims of these pods on these nodes; None if there are too few."""
+        """Return volumes for the claims of pods on nodes (`placed`), by claim; None if there are too few."""
         wants: dict[ClaimName, tuple[k.Claim, list[k.Node]]] = {}
         for node, pod in placed:
             for claim in chosen_claims(pod, self.mirror.storage) if pod.spec.volumes else ():
@@ -32,23 +32,23 @@ class ChosenVolumes:
                 wants.setdefault(key_of(claim), (claim, []))[1].append(view)
         if not wants:
             return {}
-        for key, (_, nodes) in wants.items():  # other pods use the same claim on other nodes
+        for key, (_, nodes) in wants.items():  # other pods may use the same claim on other nodes
             nodes += [view for name in self._nodes_of(key) if (view := self.mirror.nodes.get(name)) is not None]
         taken = {volume for key, volume in self.chosen.items() if key not in wants and self._stands(key)}
         return match(list(wants.values()), self.mirror.volumes.values(), taken)
 
     def promise(self, placed: Placed) -> None:
-        """Choose volumes for these pods; `match` must have found some for them."""
+        """Choose volumes for the claims of these pods; call this only if `match` finds enough."""
         self.chosen = {key: volume for key, volume in self.chosen.items() if self._stands(key)}
         self.chosen |= self.match(placed) or {}
 
     def _stands(self, key: ClaimName) -> bool:
-        """Whether a pod that uses the claim has a place while the claim has no volume yet."""
+        """Whether a claim has no volume yet, and a pod that uses the claim is placed or bound."""
         claim = self.mirror.claims.get(key)
         return claim is not None and not is_bound(claim) and bool(self._nodes_of(key))
 
     def _nodes_of(self, key: ClaimName) -> list[str]:
-        """Return the nodes of the pods that use a claim, whether bound there or about to be bound."""
+        """Return the nodes to which pods that use a claim are bound, or are about to be bound."""
         found = []
         for uid in self.mirror.users.get(key, ()):
             pod = self.mirror.pods.get(uid)

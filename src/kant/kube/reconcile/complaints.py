@@ -1,13 +1,13 @@
-"""Complaints: errors in nodes and in our own objects, by the object, as `Queue research` or `node n1`."""
+"""Complaints: errors in nodes and in objects of Kant's kinds, by object, such as `Queue research` or `node n1`."""
 
 from __future__ import annotations
 
 
 class Complaints(dict[str, str]):
-    """One sentence for each object."""
+    """By object: the error, as one sentence."""
 
     def found(self, kind: str, wrong: dict[str, str]) -> None:
-        """Replace the complaints about all objects of a kind by `wrong`, by name."""
+        """Replace the complaints about all objects of a kind by `wrong`: a sentence by the name of the object."""
         for name in [name for name in self if name.startswith(f"{kind} ")]:
             del self[name]
         self.update({f"{kind} {name}": sentence for name, sentence in wrong.items()})

@@ -1,8 +1,8 @@
-"""Composite groups: which PodGroups of a CompositePodGroup start together, as one gang with a task for each.
+"""Composite groups: which PodGroups of a CompositePodGroup start together, as one gang with a task for each PodGroup.
 
-A composite group with the policy `gang` needs `minGroupCount` of its member groups. Members are known by their pods:
-the first `minGroupCount` by name start together, and pods of the others join them as those of any gang that may grow.
-Below a composite group with the policy `basic` each group starts separately. Source: KEP-6012.
+A composite group with the policy `gang` needs `minGroupCount` of its member groups. Its members are known by their
+pods. The first `minGroupCount` members by name start together; pods of other members may join later, as in any gang
+that grows. Below a composite group with the policy `basic` each group starts separately. Source: KEP-6012.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.groups import GroupRef, composite_of, group_of
 
-DEEPEST = 8  # levels of groups; deeper nesting is taken to be circular
+DEEPEST = 8  # maximum levels of groups; deeper nesting counts as circular
 Chain = list[tuple[str, GroupSpec]]
 
 
 def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain | GroupRef:
-    """Return the composite groups that a group starts with, innermost first, or one to read. Raises InputError."""
+    """Return the composite groups that a group starts with, innermost first, or one to read first; InputError."""
     found: Chain = []
     while spec.parent and len(found) < DEEPEST:
         outer = composite_of(ref.namespace, spec.parent)
@@ -38,7 +38,7 @@ def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain 
 
 
 def needed(translation: Translation, namespace: str, pods: Sequence[Pod]) -> tuple[int, Tasks]:
-    """Return how many pods of a composite group start together, and how many of each PodGroup. Raises InputError."""
+    """Return with how many pods a composite group starts, in total and by PodGroup. Raises InputError."""
     within: dict[str, dict[str, None]] = {}  # members by the name of the composite group
     least_of: dict[str, int] = {}
     top = ""

@@ -1,8 +1,8 @@
-"""CSI volumes of pods to be placed: no node attaches more than its limit, and no driver exceeds its storage capacity.
+"""CSI volumes of pods to be placed: checks the attach limits of nodes, and the storage capacity of drivers.
 
-Both are checked for all pods of a workload at once, and a start that would exceed a limit is refused. From then on two
-kinds of nodes fail a filter: nodes to which too few volumes may be attached; and, until something about the storage
-changes, nodes that reach only storage found too small for a whole gang.
+Both are checked for all pods of a workload at once, and a start that would exceed either is refused. After a refusal,
+nodes with too few attachments left fail a node filter. So do nodes that reach only storage that was too small for a
+whole gang, until capacities or volumes change.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from kant.kube.translate.volumes import claims_of, selected_node
 
 
 class CsiVolumes:
-    """`short` has, by driver, the volume counts of pods for which some node had too few attachments left."""
+    """`short` has, by driver, for which numbers of volumes per pod some node had too few attachments left."""
 
     def __init__(self, promises: Promises) -> None:
         self.promises = promises
         self.mirror = promises.mirror
         self.short: dict[str, set[int]] = {}
-        self._overdrawn: dict[str, tuple[CapacityName, ...]] = {}  # by uid of pod
+        self._overdrawn: dict[str, tuple[CapacityName, ...]] = {}  # by pod uid: storage too small for its gang
         self._known_at = (-1, -1)
 
     # --- volumes that nodes attach --------------------------------------------------------------------------------
 
     def wanted(self, pod: Pod) -> dict[str, list[Attached]]:
-        """Return the volumes that a pod needs attached, by driver; empty if no node has a limit."""
+        """Return the volumes that must be attached for a pod, by driver; {} if no node has a limit."""
         if not self.mirror.csi.limits or not pod.spec.volumes:
             return {}
         found: dict[str, list[Attached]] = {}
@@ -46,7 +46,7 @@ class CsiVolumes:
         return found
 
     def room(self, node: str, pods: Iterable[Pod], going: Collection[str] = NO_PODS) -> Iterator[tuple[str, int, int]]:
-        """Yield the drivers with too few attachments left on the node for these pods: name, number left, number needed.
+        """Yield each driver with too few attachments left on the node for these pods: name, number left, number needed.
 
         Pods in `going` are not counted.
         """
@@ -67,7 +67,7 @@ class CsiVolumes:
                 yield driver, max(limits[driver] - taken[driver], 0), number
 
     def _attached(self, node: str, going: Collection[str]) -> Iterator[Attached]:
-        """Yield the volumes that are attached to a node, except those of pods that are leaving (`going`)."""
+        """Yield the volumes that are attached to a node, except those of leaving pods (their uids are `going`)."""
         csi, storage, pods = self.mirror.csi, self.mirror.storage, self.mirror.pods
         leaving = {one for uid in going if uid in pods for one in attached_by(pods[uid], storage)}
         for name in csi.attached.get(node, ()):
@@ -77,7 +77,7 @@ class CsiVolumes:
                 yield found
 
     def too_many(self, node: str, pods: list[Pod], going: Collection[str]) -> str:
-        """Return why a node cannot attach the volumes of these pods, and add the shortage as a filter; "" if it can."""
+        """Return why a node cannot attach the volumes of these pods, and note the shortage in `short`; "" if it can."""
         for driver, left, number in self.room(node, pods, going):
             for pod in pods:
                 if own := self.wanted(pod).get(driver):
@@ -86,7 +86,7 @@ class CsiVolumes:
         return ""
 
     def limits_of(self, pod: Pod) -> Iterator[str]:
-        """Yield, for each driver in short supply, how many volumes the pod needs, and which claims are in use."""
+        """Yield, for each driver in `short`: its name, the number of volumes needed, and the claims in use."""
         if not self.short:
             return
         claims = [f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)]
@@ -95,7 +95,7 @@ class CsiVolumes:
                 yield " ".join([driver, str(len(volumes)), *filter(self._is_used, claims)])
 
     def _is_used(self, claim: str) -> bool:
-        """Whether the volume of a claim may already be attached to some node, where it needs no further attachment."""
+        """Whether the volume of a claim may already be attached to a node, which then needs no further attachment."""
         space, _, name = claim.partition("/")
         found = self.mirror.claims.get((space, name))
         if found is not None and found.spec.volume_name in self.mirror.csi.attached_volumes:
@@ -106,7 +106,7 @@ class CsiVolumes:
     # --- storage for volumes that are to be provisioned -----------------------------------------------------------
 
     def requests(self, placed: Placed) -> list[VolumeRequest]:
-        """Return the volumes to be provisioned for these pods on these nodes by drivers that report their capacity."""
+        """Return the volumes that drivers which report their capacity must provision for pods on nodes (`placed`)."""
         nodes, storage, drivers = self.mirror.nodes, self.mirror.storage, self.mirror.csi.drivers
         if not drivers:
             return []
@@ -118,7 +118,7 @@ class CsiVolumes:
         ]
 
     def lacks_storage(self, placed: Placed) -> VolumeRequest | None:
-        """Return the largest volume that cannot be provisioned next to those of other pods; None if all can."""
+        """Return the largest volume of these pods for which other pods leave too little storage; None if all fit."""
         requests = self.requests(placed)
         if not requests:
             return None
@@ -128,7 +128,7 @@ class CsiVolumes:
         return lacking[0] if lacking else None
 
     def _granted(self, but_for: Collection[tuple[str, str]]) -> list[VolumeRequest]:
-        """Return the volumes that are to be or are being provisioned for placed pods."""
+        """Return the volumes, not for the claims `but_for`, that are or will be provisioned for placed pods."""
         mirror, pods = self.mirror, self.mirror.pods
         placed = [(node, pods[uid]) for node, uids in self.promises.promised.items() for uid in uids if uid in pods]
         found = self.requests(placed)
@@ -139,7 +139,7 @@ class CsiVolumes:
         return [request for request in found if request.claim not in but_for]
 
     def spreads(self, node: str, pods: list[Pod]) -> bool:
-        """Whether storage for these pods is short on a node, and other nodes would not help: they share it."""
+        """Whether a node lacks storage for these pods together, and shares this storage with other nodes."""
         lacking = self.lacks_storage([(node, pod) for pod in pods])
         if lacking is None:
             return False
@@ -148,7 +148,7 @@ class CsiVolumes:
         return any(names & set(self.mirror.csi.capacities.reached(lacking._replace(node=view))) for view in others)
 
     def overdraw(self, placed: Placed, lacking: VolumeRequest) -> None:
-        """Exclude the storage that is too small for all of these pods from their future placements."""
+        """Note the storage that lacked room for all of these pods: `fails` then excludes nodes that reach no other."""
         self._refresh()
         names = tuple(self.mirror.csi.capacities.reached(lacking))
         for _, pod in placed:
@@ -156,7 +156,7 @@ class CsiVolumes:
             self._overdrawn[pod.metadata.uid] = tuple(sorted({*known, *names}))
 
     def asks(self, pod: Pod) -> str:
-        """Return the storage that a pod requests, and that found too small for its gang, as a key; "" for none."""
+        """Return a key of the storage that a pod requests, and that was too small for its gang; "" for none."""
         drivers = self.mirror.csi.drivers
         if not drivers or not pod.spec.volumes:
             return ""
@@ -178,7 +178,7 @@ class CsiVolumes:
         return bool(avoided) and any(avoided >= set(reached(request)) for request in self.requests([(node, pod)]))
 
     def _refresh(self) -> None:
-        """Forget which storage gangs have found too small, once capacities or volumes have changed."""
+        """Forget which storage was too small for gangs, if capacities or volumes have changed."""
         now = self.mirror.csi.version, self.mirror.volume_version
         if now != self._known_at:
             self._known_at = now

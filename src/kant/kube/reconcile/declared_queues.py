@@ -1,4 +1,4 @@
-"""Queues that the objects of the API server declare, and the namespaces that they are open to."""
+"""The queues that Queue objects declare, and the namespaces to which each is open."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class DeclaredQueues:
-    """`config` is the content of the objects. `awaits_nodes`: a queue or a job waits for new nodes, or has done so."""
+    """`config` is the content of the objects. `awaits_nodes`: some queue or job waits, or has waited, for new nodes."""
 
     def __init__(self, mirror: Mirror, complaints: Complaints) -> None:
         self.mirror = mirror
         self.complaints = complaints
         self.config = QueueConfig()
         self.presence = QueuePresence()
-        self.namespaces: QueueNamespaces | None = None  # namespaces that queues are open to; None without a Queue
+        self.namespaces: QueueNamespaces | None = None  # None until there is a Queue
         self.awaits_nodes = False
 
     def follow(self, core: Core, at: int | None = None) -> None:
-        """Tell the core the queues that the objects define, if they have changed."""
+        """Tell the core (as of time `at`; None: now) which queues the objects define, if these have changed."""
         objects = self.mirror.kind("queues")
         self.presence.see(bool(objects))
         self.config, wrong = QueueConfig(), dict[str, str]()
         if objects:
-            from kant.kube.translate.queue_namespaces import QueueNamespaces  # with the first Queue
+            from kant.kube.translate.queue_namespaces import QueueNamespaces  # imported with the first Queue
             from kant.kube.translate.queues import queue_config_of
 
             self.config, wrong = queue_config_of(objects.values())
@@ -55,7 +55,7 @@ class DeclaredQueues:
         return self.namespaces is not None and self.namespaces.selecting
 
     def take_reopened(self) -> set[str] | None:
-        """Return the namespaces whose pods may use other queues than at the last call; None for all."""
+        """Return the namespaces whose pods may use other queues than at the last call; None: all namespaces."""
         return self.namespaces.take_changed() if self.namespaces is not None else set()
 
     def check_namespace(self, job: Job, pods: list[Pod]) -> None:

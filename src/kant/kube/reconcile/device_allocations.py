@@ -1,4 +1,4 @@
-"""Device allocations: which devices the claims of pods get, decided for all pods of a workload before any is written.
+"""Device allocations: which devices pods' claims get. This is decided for all pods of a workload before any write.
 
 A plan is valid from the start of its workload until its pods are bound. Until then, and afterwards for as long as the
 claims are allocated, no other pod gets these devices. An allocation by Kant that no bound pod and no valid plan uses is
@@ -26,14 +26,14 @@ from kant.kube.translate.node_facts import meets
 from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
 
-if TYPE_CHECKING:  # the allocator is loaded with the first claim
+if TYPE_CHECKING:  # the allocator is imported with the first claim
     from kant.kube.translate.device_allocator import Free, Grant, Task
 
 
 class ClaimPlan(NamedTuple):
-    """The devices that a claim is to get, and for which pods (uids), on which node or nodes. `uid` is its `identity`.
+    """The devices that a claim is to get, for these pods (uids). `node` is that of the first; `uid`: the `identity`.
 
-    `made` is the complete claim if the scheduler creates it, for `extended` resources of a pod.
+    `made` is the complete claim if Kant creates it, for the `extended` resources of a pod; else None.
     """
 
     claim: ClaimName
@@ -58,12 +58,12 @@ class DeviceAllocations:
         self.limits = DeviceLimits(mirror, self.requests)
         self.plans: dict[ClaimName, ClaimPlan] = {}
         self.coming: dict[str, Workload] = {}
-        self._claims_of: dict[DeviceId, dict[ClaimName, None]] = {}  # the claims for which each device has been planned
+        self._claims_of: dict[DeviceId, dict[ClaimName, None]] = {}  # by device: the claims that are planned to get it
         self._never: dict[tuple[str, str], bool] = {}
         self._version = -1
 
     def begin(self) -> None:
-        """Start over for a new state, in which only bound pods have places."""
+        """Start over for a new state, in which no unbound pod is placed."""
         self._version = -1
         self.coming.clear()
         self.plans.clear()
@@ -72,7 +72,7 @@ class DeviceAllocations:
         self.limits.begin()
 
     def seek_elsewhere(self) -> None:
-        """Let shared claims without planned devices try their next home (`DeviceRequests.homes`)."""
+        """Look for the devices of shared claims on other nodes (`DeviceRequests.homes`), unless devices are planned."""
         homes = self.requests.homes
         planned = {key: homes.pop(key) for key, plan in self.plans.items() if key in homes and self._is_valid(plan)}
         self.requests.begin()
@@ -93,7 +93,7 @@ class DeviceAllocations:
         self.coming.update({slot.pod: workload for slot in workload.slots if slot.pod and not slot.bound})
 
     def is_placed(self, uid: str) -> bool:
-        """Whether a pod has a place and is not known to be bound yet."""
+        """Whether a pod is placed on a node, and not known to be bound yet."""
         workload = self.coming.get(uid)
         if workload is None:
             return False
@@ -105,21 +105,21 @@ class DeviceAllocations:
     # --- allocation -----------------------------------------------------------------------------------------------
 
     def why_not(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
-        """Return why these pods cannot have their devices on these nodes, in one sentence; "" if they can."""
+        """Return, as one sentence, why pods cannot get their devices on nodes (`placed`); "" if they can."""
         return self._decide(placed, going)[0]
 
     def are_awaited(self, placed: Placed) -> bool:
-        """Whether the devices of these pods are planned, by a claim shared with pods that are about to be bound."""
+        """Whether these pods share a claim whose devices are planned for other pods that are about to be bound."""
         own = [pod.metadata.uid for _, pod in placed]
         keys = {(pod.metadata.namespace, name) for _, pod in placed for name in known_names(pod)}
         return any(self._shared(key, own) is not None for key in keys)
 
     def promise(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
-        """Plan the devices of these pods on these nodes. Returns why that cannot be done; "" if it is done."""
+        """Plan the devices of pods on nodes (`placed`). Returns why that is impossible; "" if it is done."""
         why, plans = self._decide(placed, going)
         for plan in plans if not why else ():
             if len(self.devices.users.get(plan.claim, ())) > len(plan.pods):
-                self.devices.touched[plan.claim] = None  # other pods that use it wait for its allocation
+                self.devices.touched[plan.claim] = None  # other pods that use the claim wait for its allocation
             self._drop(plan.claim)
             self.plans[plan.claim] = plan
             for one in plan.grants:
@@ -128,7 +128,7 @@ class DeviceAllocations:
         return why
 
     def fails(self, pod: Pod, node: str, empty: bool = False) -> bool:
-        """Whether the pod cannot have its devices on a node; with `empty`, not even if no other pod used any there."""
+        """Whether a pod cannot get its devices on a node; with `empty`, not even if no device there were in use."""
         if not empty:
             return bool(self._decide([(node, pod)], NO_PODS)[0])
         if self._version != self.devices.version:
@@ -154,7 +154,7 @@ class DeviceAllocations:
                 return f"its claim {key[1]} does not exist", []
             needed = self.needed_at(key, there[0][0])
             if needed is not None and not needed:
-                continue  # device plugins of the node provide all of it
+                continue  # device plugins of the node provide all of the resources
             if self.requests.is_settled(claim):
                 node = "" if empty else self._beyond(claim, [node for node, _ in there])
                 if node:
@@ -190,12 +190,12 @@ class DeviceAllocations:
         return "", plans
 
     def needed_at(self, key: ClaimName, node: str) -> tuple[str, ...] | None:
-        """Return the extended resources for which a node needs this claim; None for a claim of another kind."""
+        """Return the extended resources that a pod on the node gets through this claim; None: it is no such claim."""
         extended = self.devices.extended.get(key)
         return extended.needed_at(self.mirror.nodes.get(node)) if extended is not None else None
 
     def _shared(self, key: ClaimName, pods: Sequence[str]) -> ClaimPlan | None:
-        """Return the plan of a claim that other placed pods share, with these pods added; None if there is none."""
+        """Return the plan of a claim that other placed pods use too, with these pods added; None if there is none."""
         plan = self.plans.get(key)
         if plan is None or not self._is_valid(plan):
             return None
@@ -208,7 +208,7 @@ class DeviceAllocations:
         return view is not None and not binds and all(one.device.reach.has(view) for one in plan.grants)
 
     def _beyond(self, claim: ResourceClaim, nodes: Iterable[str]) -> str:
-        """Return one of these nodes that cannot reach the devices of an allocated claim; "" if all can."""
+        """Return one of `nodes` that cannot use the devices of an allocated claim; "" if all can."""
         nodes = list(nodes)
         try:
             terms = reach_terms(claim)
@@ -218,7 +218,7 @@ class DeviceAllocations:
         return next((one for one in nodes if one in views and not meets(terms, views[one])), "")
 
     def _task(self, asked: Asked, nodes: Iterable[str]) -> Task:
-        """Return the request of a claim, with the devices that all of these nodes can use."""
+        """Return a task for the allocator: what a claim asks for, and the devices that all of `nodes` can use."""
         from kant.kube.translate.device_allocator import Task
 
         inventory, views = self.devices.inventory, [self.mirror.nodes.get(node) for node in nodes]
@@ -232,7 +232,7 @@ class DeviceAllocations:
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
-        """Return the devices that no claim uses, but for claims being decided and those of leaving pods (`going`)."""
+        """Return the free devices: claims in `deciding`, and those of leaving pods (`going`), do not use any."""
         from kant.kube.translate.device_allocator import Free
 
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()
@@ -268,7 +268,7 @@ class DeviceAllocations:
         return Free(is_free, what_is_left, self.requests.matches, what_is_spent)
 
     def _planned(self, device: DeviceId, deciding: Collection[ClaimName]) -> dict[ClaimName, ClaimPlan]:
-        """Return the plans by which other claims are about to get a device; drop invalid ones."""
+        """Return the valid plans by which claims not in `deciding` are to get a device; drop invalid ones."""
         found = {key: self.plans[key] for key in self._claims_of.get(device, ()) if key not in deciding}
         for key in [key for key, plan in found.items() if not self._is_valid(plan)]:
             del found[key]
@@ -276,7 +276,7 @@ class DeviceAllocations:
         return found
 
     def is_beyond(self, grants: Iterable[Grant], writing: Collection[ClaimName]) -> bool:
-        """Whether other claims leave too little of a shared device for these allocations."""
+        """Whether claims not in `writing` leave too little of a shared device for these allocations."""
         spent: dict[DeviceId, Tally[str]] = {}
         limits: dict[DeviceId, Mapping[str, Limit]] = {}
         for one in grants:
@@ -308,7 +308,7 @@ class DeviceAllocations:
         return all(one.uid in going or self.is_left(one.uid) for one in claim.status.reserved_for)
 
     def is_left(self, uid: str) -> bool:
-        """Whether a pod does not use its claims, now or any more: it is gone, has ended, or has no place."""
+        """Whether a pod does not use its claims: it is gone, has ended, or is neither bound nor placed."""
         if uid in self.devices.gone:
             return True
         pod = self.mirror.pods.get(uid)
@@ -316,5 +316,5 @@ class DeviceAllocations:
 
 
 def _asks(plan: ClaimPlan) -> str:
-    """Return which requests the devices of a plan are for, as text."""
+    """Return, as text, for which extended resources or claim a plan has devices."""
     return ", ".join(plan.extended) or f"its claim {plan.claim[1]}"

@@ -1,8 +1,8 @@
-"""Device limits: how many pods with equal claims one node can serve with devices, as a class that the core counts.
+"""Device limits: for how many pods with equal claims one node has devices, as a pod class that the core counts.
 
-The core packs pods onto a node until its CPU or memory is used up. If free devices allow fewer pods, the excess pods
-would be refused there, and each node would cost a rebuild of the state. A limit may be too high: each pod is still
-checked when it gets its place. Limits date from the build of the state, so a long wait causes a rebuild of the state.
+The core packs pods onto a node until its CPU or memory is used up. If the free devices are enough for fewer pods only,
+the other pods would be refused, node by node, each with an evaluation of the filters. A limit may be too high: each pod
+is still checked when it is placed. If a pod waits long, the filters, and thus the limits, are evaluated again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kant.kube.translate.pod_rules import CLAIMED
 from kant.model.rules import PodAntiAffinity
 
 PATIENCE = 10.0
-"""Seconds after which a limit may be too low, since devices may have been freed."""
+"""Seconds of waiting after which a limit counts as too low, since devices may have been freed."""
 
 
 class DeviceLimits:
@@ -34,9 +34,9 @@ class DeviceLimits:
         self._most.clear()
 
     def of(self, pod: Pod) -> PodAntiAffinity | None:
-        """Return the class of a waiting pod, with the most other pods of the class per node; None for no limit.
+        """Return the class of a waiting pod, and how many other pods of this class its node may have; None: no limit.
 
-        Pods that share a claim each get a class of their own, since they share one device.
+        Each pod that shares a claim gets a class of its own, since these pods share the same devices.
         """
         kind = self.requests.digest(pod)
         if kind not in self._most:
@@ -54,7 +54,7 @@ class DeviceLimits:
         return bool(self.since) and self.waited() > PATIENCE
 
     def waited(self) -> float:
-        """Return for how many seconds the first pod that still waits has been limited."""
+        """Return for how many seconds the earliest of the limited pods that still wait has had its limit."""
         for uid, when in list(self.since.items()):
             pod = self.mirror.pods.get(uid)
             if pod is not None and not pod.spec.node_name:

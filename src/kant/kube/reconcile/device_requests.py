@@ -1,6 +1,6 @@
 """Device requests: what the claims of pods ask for, in terms of the devices in the cluster.
 
-Results are cached until slices, classes or nodes change.
+Results are cached until ResourceSlices, device classes or nodes change.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 
 class DeviceRequests:
-    """`homes` has, for each claim that pods of a gang share, the nodes on which devices are sought now.
+    """`homes` has, for each claim that pods share, its home: the nodes on which its devices are sought now.
 
-    `has_other_homes`: other homes are left to try if these have no place for the gang.
+    `has_other_homes`: there are other nodes to try, if the gang does not fit on these.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", selectors: DeviceSelectors | None = None) -> None:
@@ -55,7 +55,7 @@ class DeviceRequests:
         self.scheduler = scheduler
         self._selectors = selectors
         self.homes: dict[ClaimName, Reach] = {}
-        self._sought: Counter[Reach] = Counter()  # devices that claims seek or have, by home
+        self._sought: Counter[Reach] = Counter()  # by home: how many devices claims seek or have there
         self.has_other_homes = False
         self._turns: dict[ClaimName, int] = {}
         self._version = -1
@@ -65,7 +65,7 @@ class DeviceRequests:
 
     @property
     def selectors(self) -> DeviceSelectors:
-        """Evaluates the CEL expressions of claims; imported with the first of them."""
+        """Evaluates the CEL expressions of claims; imported with the first expression."""
         if self._selectors is None:
             from kant.kube.translate.device_selectors import DeviceSelectors
 
@@ -74,11 +74,11 @@ class DeviceRequests:
 
     @property
     def turned_away(self) -> bool:
-        """Whether the expressions of some namespace have exceeded their time limit."""
+        """Whether the CEL expressions of a namespace have exceeded its limit of CPU time."""
         return self._selectors is not None and self._selectors.turned_away
 
     def begin(self) -> None:
-        """Forget the requests of claims, and let claims without devices try their next home."""
+        """Forget the requests of claims, and seek the devices of shared claims on their next home."""
         for key in self.homes:
             self._turns[key] = self._turns.get(key, 0) + 1
         self._turns = {key: turn for key, turn in self._turns.items() if key in self.devices.users}
@@ -98,15 +98,15 @@ class DeviceRequests:
             self._selectors.keep(self.devices.inventory.stamps)
 
     def _renew(self) -> None:
-        """Forget everything cached if slices or classes have changed since."""
+        """Forget everything cached if slices or classes have changed since it was computed."""
         if self._version != self.devices.version:
             self._forget()
 
     def asked(self, claim: ResourceClaim) -> Asked:
-        """Return the devices that a claim asks for. Raises NotYetError, InputError."""
+        """Return what a claim asks for. Raises NotYetError if a class is missing, InputError if it is impossible."""
         self._renew()
         key = claim.metadata.uid
-        if not is_made(claim):  # its requests depend on the node
+        if not is_made(claim):  # not created yet: its requests depend on the node
             key = " ".join((identity(claim), *(one.name for one in claim.spec.devices.requests)))
         found = self._asked.get(key)
         if found is None:
@@ -144,7 +144,7 @@ class DeviceRequests:
                 self._try(want, asked.namespace)
 
     def _try(self, want: Want, namespace: str) -> None:
-        """Raise NotYetError or InputError if selectors of this request cannot be evaluated."""
+        """Raise NotYetError if selectors of a request cannot be evaluated now, InputError if they never can."""
         try:
             self._matching(want, namespace)
         except SelectorError as error:
@@ -153,7 +153,7 @@ class DeviceRequests:
             raise InputError(f"request {want.name}", f"selectors that can be evaluated ({error})") from None
 
     def are_made(self, pod: Pod) -> bool:
-        """Whether all claims of the pod exist, so that its requests are known."""
+        """Whether all claims of the pod exist, so that its device requests are known."""
         try:
             return all((pod.metadata.namespace, name) in self.devices.claims for name in claim_names(pod))
         except NotYetError:
@@ -173,14 +173,14 @@ class DeviceRequests:
         return any(self.is_bound(one.uid) for one in claim.status.reserved_for)
 
     def is_bound(self, uid: str) -> bool:
-        """Whether a pod has its node, or another scheduler is responsible for it."""
+        """Whether a pod is bound to a node, or is for another scheduler to place."""
         pod = self.mirror.pods.get(uid)
         if pod is None or is_over(pod):
             return False
         return bool(pod.spec.node_name) or uid in self.mirror.bound_here or pod.spec.scheduler_name != self.scheduler
 
     def demands(self, pod: Pod) -> list[tuple[Term, ...]]:
-        """Return, for each claim that restricts a pod's nodes, alternative terms: a node has to match one of them."""
+        """Return, for each claim that restricts a pod's nodes, alternative terms: a node must match one of these."""
         found: list[tuple[Term, ...]] = []
         for claim in self.claims(pod):
             terms = reach_terms(claim) if self.is_settled(claim) else self._home(claim)
@@ -188,9 +188,9 @@ class DeviceRequests:
         return found
 
     def _home(self, claim: ResourceClaim) -> tuple[Term, ...] | None:
-        """Return the nodes on which a shared claim is to get devices; None if its devices are not tied to nodes.
+        """Return terms for the nodes on which to seek a shared claim's devices; None: unshared, or not tied to nodes.
 
-        Homes with the most free devices that no other claim seeks come first; then the others in turn.
+        The home with the most free devices that no other claim seeks is tried first, then the others in turn.
         """
         key = key_of(claim)
         if len(self.devices.users.get(key, ())) < 2:
@@ -209,12 +209,12 @@ class DeviceRequests:
         return (term,) if term is not None else None
 
     def seek_at(self, key: ClaimName, home: Reach) -> None:
-        """Reserve as many devices of this home as a claim asks for, so that other claims choose homes without them."""
+        """Seek the devices of a claim at `home`, and count them as sought there, for other claims' choice of homes."""
         self.homes[key], wants = home, self._requests(self.devices.claims[key])
         self._sought[home] += sum(min((want.number for want, _ in own), default=0) for own in wants)
 
     def _candidates(self, claim: ResourceClaim) -> list[Candidate]:
-        """Return the devices that some request of a claim can match; empty if that cannot be determined."""
+        """Return the devices that match any request of a claim; [] if that cannot be determined."""
         ids = dict.fromkeys(
             one for wants in self._requests(claim) for want, own in wants if not want.admin for one in own
         )
@@ -224,13 +224,13 @@ class DeviceRequests:
         """Return the alternatives of each request with their matching devices; [] if that cannot be determined."""
         try:
             asked = self.asked(claim)
-            none, space = frozenset[DeviceId](), asked.namespace  # requests with administrator access use none up
+            none, space = frozenset[DeviceId](), asked.namespace  # requests with administrator access use up no device
             return [[(w, none if w.admin else self._matching(w, space)) for w in wants] for wants in asked.requests]
         except (InputError, SelectorError):
             return []
 
     def most_at_one_node(self, pod: Pod) -> int:
-        """Return an upper bound on the number of such pods whose claims one node can serve; 0 if unknown."""
+        """Return an upper bound on how many pods with equal claims can get devices on one node; 0 if unknown."""
         found: list[int] = []
         for claim in self.claims(pod):
             if not self.is_settled(claim):
@@ -238,7 +238,7 @@ class DeviceRequests:
         return min(found, default=0)
 
     def _most_of(self, claim: ResourceClaim) -> list[int]:
-        """Return the bound of `most_at_one_node` for each request of a claim for devices of single nodes."""
+        """Return the bound of `most_at_one_node` for each request of a claim whose devices each belong to one node."""
         found: list[int] = []
         for wants in self._requests(claim):
             homes: Counter[str] = Counter()
@@ -253,7 +253,7 @@ class DeviceRequests:
         return found
 
     def are_one(self, pods: Sequence[Pod]) -> bool:
-        """Whether several of these pods share a claim whose devices belong to one node."""
+        """Whether several of these pods share an unallocated claim whose devices each belong to one node."""
         shared: dict[ClaimName, ResourceClaim] = {}
         seen: set[ClaimName] = set()
         for pod in pods if len(pods) > 1 else ():
@@ -264,7 +264,7 @@ class DeviceRequests:
         return any(not self.is_settled(one) and self._is_of_one_node(one) for one in shared.values())
 
     def _is_of_one_node(self, claim: ResourceClaim) -> bool:
-        """Whether the devices of some request belong to one node each."""
+        """Whether all devices that match some request of a claim each belong to one node."""
         by_id = self.devices.inventory.by_id
         found = ([one for _, own in wants for one in own] for wants in self._requests(claim))
         return any(ids and all(by_id[one].reach.node for one in ids) for ids in found)
@@ -272,7 +272,7 @@ class DeviceRequests:
     # --- GPUs -----------------------------------------------------------------------------------------------------
 
     def gpus(self, pod: Pod) -> Claimed:
-        """Return the GPUs that a pod has or requests on its node by claims. A shared claim counts once."""
+        """Return the GPUs that a pod has or requests by claims. A shared claim counts only for its first pod."""
         counted = [self._gpus_of(claim) or NO_GPUS for claim in self.claims(pod) if self._is_first(pod, claim)]
         found = sum(one.gpus for one in counted)
         gpus = max(found - used_of(pod.spec).gpus, 0) if found and pod.spec.by_claim else found
@@ -307,7 +307,7 @@ class DeviceRequests:
         return Claimed(gpus, milli)
 
     def _gpus_held(self, claim: ResourceClaim) -> Claimed | None:
-        """Return the GPUs that an allocated claim has; None if it has parts of unknown worth."""
+        """Return the GPUs that an allocated claim has; None if it has part of a GPU whose size is unknown."""
         gpus, milli = 0, 0
         for id_ in held_by(claim):
             device = self.devices.inventory.by_id.get(id_)
@@ -323,7 +323,7 @@ class DeviceRequests:
         return Claimed(gpus, milli)
 
     def _worth(self, want: Want, device: Candidate) -> int | None:
-        """Return which thousandths of a GPU a request gets with a partition or a shared device; None if unknown."""
+        """Return how many thousandths of a GPU a request gets with a partition or a shared device; None if unknown."""
         if not device.shared:
             return device.worth
         return part_of(taken_of(dict(want.capacity), device.limits) or {}, device.limits) or None
@@ -335,7 +335,7 @@ class DeviceRequests:
         return self._gpus[want]
 
     def _gpus_among(self, want: Want, namespace: str) -> Claimed | None:
-        """Return the GPUs that a request asks for, counted as in `_gpus_of`; of unlike partitions the largest."""
+        """Return the GPUs that a request asks for; None: not countable. Of unlike partitions the largest counts."""
         if want.admin:
             return NO_GPUS
         found = [self.devices.inventory.by_id[one] for one in self._matching(want, namespace)]
@@ -372,11 +372,11 @@ class DeviceRequests:
         return all(holds(one, "") for one in want.selectors) and all(holds(one, namespace) for one in want.own)
 
     def _counts(self, device: Candidate) -> bool:
-        """Whether the device is one of the GPUs of a node."""
+        """Whether a device is a whole GPU of one node that claims can allocate."""
         return device.is_whole_gpu and bool(device.reach.node) and not self._has_plugin(device.reach.node)
 
     def _has_plugin(self, node: str) -> bool:
-        """Whether a device plugin serves the GPUs of a node: devices of a GPU driver there are the same GPUs."""
+        """Whether a device plugin serves a node's GPUs: devices of a DRA driver there would be the same GPUs."""
         view = self.mirror.nodes.get(node)
         return view is not None and has_plugin(view)
 
@@ -385,11 +385,11 @@ class DeviceRequests:
         return 0 if has_plugin(node) else self.devices.inventory.gpus_of(node.metadata.name)
 
     def matches(self, want: Want, candidate: Candidate, namespace: str) -> bool:
-        """Whether a device is one of those that a request matches. Raises SelectorError."""
+        """Whether a device matches a request of a claim in `namespace`. Raises SelectorError."""
         return candidate.id in self._matching(want, namespace)
 
     def digest(self, pod: Pod) -> str:
-        """Return a digest, equal for pods whose unallocated claims ask for the same; "" for no such claims."""
+        """Return a digest that is equal for pods whose unallocated claims ask for the same; "": no such claims."""
         asked: list[str] = []
         for claim in self.claims(pod):
             if self.is_settled(claim):

@@ -1,4 +1,4 @@
-"""Dynamic resource allocation as the rest of Kant sees it; its modules are imported with the first device or claim.
+"""Dynamic resource allocation for other modules; the modules that implement it are imported with the first use.
 
 The name is that of kube-scheduler's plugin DynamicResources. Questions about pods without claims, and about clusters
 without devices, are answered here.
@@ -44,23 +44,23 @@ class DynamicResources:
     # --- states ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start over for a new state, in which only bound pods have places."""
+        """Start over for a new state, in which no unbound pod is placed."""
         if self.mirror.has_devices:
             self.allocations.begin()
 
     def seek_elsewhere(self) -> None:
-        """Let shared claims without planned devices try their next home (`DeviceRequests.homes`)."""
+        """Look for the devices of shared claims on other nodes (`DeviceRequests.homes`), unless devices are planned."""
         if self.mirror.has_devices:
             self.allocations.seek_elsewhere()
 
     @property
     def has_other_homes(self) -> bool:
-        """Whether shared devices could be sought on other nodes, if their gang has no place with the present ones."""
+        """Whether shared devices could be sought on other nodes, if the gang does not fit on the present ones."""
         return self.mirror.has_devices and self.requests.has_other_homes
 
     @property
     def has_exceeded_limits(self) -> bool:
-        """Whether the expressions of some namespace have exceeded their time limit."""
+        """Whether the CEL expressions of a namespace have exceeded its limit of CPU time."""
         return self.mirror.has_devices and self.requests.turned_away
 
     @property
@@ -75,7 +75,7 @@ class DynamicResources:
         return self.requests.gpus_at(node) if self.mirror.has_devices else 0
 
     def gpus(self, pod: Pod) -> Claimed:
-        """Return the GPUs that a pod has or requests on its node by claims. A shared claim counts once."""
+        """Return the GPUs that a pod has or requests by claims. A shared claim counts only for its first pod."""
         return self.requests.gpus(pod) if pod.spec.resource_claims else NO_GPUS
 
     def uncounted(self, pod: Pod) -> str:
@@ -92,9 +92,9 @@ class DynamicResources:
         return not pod.spec.resource_claims or self.requests.are_made(pod)
 
     def are_one(self, pods: Sequence[Pod]) -> bool:
-        """Whether several of these pods share a claim whose devices belong to one node."""
+        """Whether several of these pods share an unallocated claim whose devices each belong to one node."""
         return any(pod.spec.resource_claims for pod in pods) and self.requests.are_one(pods)
 
     def demands(self, pod: Pod) -> list[tuple[Term, ...]]:
-        """Return, for each claim that restricts a pod's nodes, alternative terms: a node has to match one of them."""
+        """Return, for each claim that restricts a pod's nodes, alternative terms: a node must match one of these."""
         return self.requests.demands(pod) if pod.spec.resource_claims else []

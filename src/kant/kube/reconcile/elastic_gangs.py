@@ -1,9 +1,9 @@
-"""Elastic gangs: a running gang includes further pods as they arrive, and shrinks when some of its pods are deleted.
+"""Elastic gangs: pods that arrive join a running gang, and the gang shrinks when some of its pods are deleted.
 
-The core knows such a gang by its floor, the number of pods that have to run, and its ceiling, the number of pods that
-exist (`JobScaled`). It grows into capacity that no waiting job can use, and gives back pods above the floor before any
-gang is preempted. Pods may be created or deleted by a controller, an autoscaler or a person: a slot above the floor is
-free when its pod is gone.
+The core knows a gang's floor, the number of pods that must run, and its ceiling, the number of pods that exist
+(`JobScaled`). A gang grows into capacity that no waiting job can use, and gives up pods above its floor before any gang
+is preempted. Pods may be created or deleted by a controller, an autoscaler or a person: a slot above the floor is free
+when its pod is gone.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from kant.model.event import JobGrown, JobScaled, JobShrunk
 from kant.model.job import Job, Role
 from kant.model.placement import GROUP, MASK, NODE, Allocation
 
-HELD = 3.0  # seconds for which a slot is kept until its pod is re-created, while others of the gang wait
+HELD = 3.0  # seconds for which a lost pod's slot is kept for its replacement while other pods of the gang wait
 AGAIN = 10.0  # seconds after which a gang whose growth could not be carried out may grow again
 
 
 class AnewError(Exception):
-    """The gang does not match its job in the core: the job has to be ended and created again."""
+    """A gang does not match its job in the core: the job must be ended and created again."""
 
 
 class ElasticGangs:
     """The running gangs that may have more or fewer pods.
 
-    `joining` has the gangs with pods that wait to join, `held` those that keep a slot for a lost pod for a while.
+    `joining` has the gangs that pods wait to join, `held` those that keep the slot of a lost pod for HELD seconds.
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -63,13 +63,13 @@ class ElasticGangs:
     ) -> list[Pod]:
         """Update a running gang after pods were created or deleted.
 
-        `together`: its pods are always stopped together, so that it cannot give up single ones. Returns the pods that
-        cannot join it. Raises AnewError.
+        `together`: all pods of the gang stop together, so that it cannot give up single pods. Returns the pods that
+        cannot join the gang. Raises AnewError.
         """
         job = self.job(workload)
         self._check(workload, live)
         gone = sum(slot.done for slot in workload.slots if not slot.pod)
-        workload.least = min(least, workload.least)  # a larger one counts from the next start
+        workload.least = min(least, workload.least)  # a larger minimum counts from the next start
         floor = max(workload.least - workload.ended - gone, 1)
         joining, alone = self._joiners(workload, job, live)
         waiting = self._refill(workload, joining, floor)
@@ -108,7 +108,7 @@ class ElasticGangs:
                 raise AnewError
 
     def _joiners(self, workload: Workload, job: Job, live: Sequence[Pod]) -> tuple[list[Member], list[Pod]]:
-        """Return the waiting pods that may join the gang, in the order of their ranks, and those that cannot."""
+        """Return the waiting pods that may join the gang, in order of rank, and the pods that cannot join it."""
         filled = {slot.pod for slot in workload.slots}
         newcomers = ranked([p for p in live if waits(p) and p.metadata.uid not in filled])
         known = {member.pod.metadata.uid: member for member in workload.members}
@@ -129,7 +129,7 @@ class ElasticGangs:
         try:
             own = self.translation.joining_job(self.core, workload.group, pod)
         except InputError:
-            return None  # the error is reported once the pod is a workload of its own
+            return None  # it becomes a workload of its own, which reports the error
         if own.queue != job.queue or own.reservation != job.reservation:
             return None
         (kind,) = kinds_of(own)
@@ -140,12 +140,12 @@ class ElasticGangs:
         return None
 
     def name_sets(self, workload: Workload) -> None:
-        """Tell the core which nodes the pods that join the gang accept now."""
+        """Tell the core which nodes are now suitable for pods that join the gang."""
         state, there = self.core.state, self.mirror.pods
         if state.rows[workload.job] not in state.elastic or not workload.kinds:
             return
         pods = [(slot.group, there[slot.pod]) for slot in workload.slots if slot.pod in there]
-        pods += [(member.group, member.pod) for member in workload.members]  # they are placed last
+        pods += [(member.group, member.pod) for member in workload.members]  # last, so that their roles count
         for group, pod in pods:
             with suppress(InputError):
                 role = self.translation.role(self.core, workload.group, pod)
@@ -153,7 +153,7 @@ class ElasticGangs:
         self._scale(workload, self.job(workload), always=True)
 
     def _refill(self, workload: Workload, waiting: list[Member], floor: int) -> list[Member]:
-        """Give vacant slots to re-created pods, and those of the floor to any pod; return the pods that still wait.
+        """Give vacant slots to re-created pods, or, up to the floor, to any pod; return the pods that still wait.
 
         Raises AnewError if the floor could be completed, but not in these slots.
         """
@@ -174,7 +174,7 @@ class ElasticGangs:
         return left
 
     def _kept(self, workload: Workload, others_wait: bool, floor: int) -> list[Slot]:
-        """Return the slots to keep: those with pods, those needed for the floor, and for a while those of lost pods."""
+        """Return the slots to keep: those with pods, those that the floor needs, and those of pods lost just now."""
         now, filled = self.core.clock(), sum(bool(slot.pod) for slot in workload.slots)
         lacking, kept, held = floor - filled, list[Slot](), False
         for slot in workload.slots:
@@ -191,7 +191,7 @@ class ElasticGangs:
         return kept
 
     def _floors(self, kept: Sequence[Slot], tasks: Tasks, floor: int) -> Counter[int]:
-        """Return how many pods of each group belong to the floor, at least one of each group."""
+        """Return, by group, how many of its pods belong to the floor: at least one."""
         pods, group_of = self.mirror.pods, {slot.pod: slot.group for slot in kept if slot.pod}
         there = [pods[slot.pod] for slot in kept if slot.pod in pods]
         chosen = starting_pods(tasks, (), there, min(floor, len(there)))
@@ -204,7 +204,7 @@ class ElasticGangs:
     def _tell(
         self, workload: Workload, job: Job, kept: list[Slot], waiting: list[Member], floors: Counter[int]
     ) -> None:
-        """Tell the core the new size of the gang. Raises AnewError if no pod of some group is left."""
+        """Tell the core the new size of the gang. Raises AnewError if a group of its job keeps no slot."""
         holds, waits = Counter(slot.group for slot in kept), Counter(member.group for member in waiting)
         groups = range(len(job.groups))
         if any(not holds[group] for group in groups):
@@ -233,7 +233,7 @@ class ElasticGangs:
         self.transitions.existing_pods.freed(slot.node for slot in given)
 
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
-        """Return the pieces of these slots in the allocation of the job. Raises AnewError if a slot has no piece."""
+        """Return the rows of the job's allocation that belong to these slots. Raises AnewError if a slot has none."""
         state, found = self.core.state, list[Allocation]()
         rows = list(pod_by_pod(state.running[state.rows[workload.job]]))
         for slot in reversed(slots):
@@ -244,10 +244,10 @@ class ElasticGangs:
             found.append(rows.pop(max(fitting, key=lambda at: (rows[at][MASK] == slot.devices, at))))
         return np.array(found, dtype=np.int64)
 
-    # --- what the core decides ------------------------------------------------------------------------------------
+    # --- decisions of the core ------------------------------------------------------------------------------------
 
     def grow(self, workload: Workload, allocation: Allocation) -> None:
-        """Use further places granted by the core: waiting pods get them, and the rest is given back at once."""
+        """Grow by `allocation`, for waiting pods. If one of them may not run there, give all of it back at once."""
         core, transitions = self.core, self.transitions
         core.happen(JobGrown(core.now, workload.job, allocation))
         try:
@@ -264,7 +264,7 @@ class ElasticGangs:
         transitions.placed(workload, slots)
 
     def going(self, workload: Workload, allocation: Allocation) -> list[Slot]:
-        """Return the slots that the gang gives up with these pieces: on each node the latest ones."""
+        """Return the slots that the gang gives up with `allocation`: on each node unbound, then late ones first."""
         left, found, names = list(workload.slots), list[Slot](), self.transitions.node_names
         for row in pod_by_pod(allocation):
             there = [slot for slot in left if slot.node == names[row[NODE]] and slot.group == row[GROUP]]
@@ -274,7 +274,7 @@ class ElasticGangs:
         return found
 
     def shrink(self, workload: Workload, allocation: Allocation, by: str) -> list[Pod]:
-        """Give up pieces for the job `by`. Returns the pods to evict."""
+        """Give up `allocation` for the job `by`. Returns the pods to evict."""
         slots, pods = self.going(workload, allocation), self.mirror.pods
         self.transitions.count_again(slots)
         self.core.happen(JobShrunk(self.core.now, workload.job, allocation, by=by))
@@ -295,7 +295,7 @@ class ElasticGangs:
     # --- timers and messages --------------------------------------------------------------------------------------
 
     def due(self) -> dict[str, None]:
-        """Return the keys of gangs that have kept a slot for too long; gangs whose growth failed may try again."""
+        """Return the keys of gangs that have kept a slot for HELD seconds. Let gangs whose growth failed try again."""
         now = self.core.clock()
         for workload, then in list(self._again.items()):
             if then <= now:
@@ -305,7 +305,7 @@ class ElasticGangs:
         return {w.key: None for w in self.held if any(s.vacant and 0 <= s.since <= now - HELD for s in w.slots)}
 
     def report_waiting(self) -> None:
-        """Report, for pods that wait to join a gang, the size at which it runs, and what they lack."""
+        """Report to pods that wait to join a gang with how many pods it runs, and what is lacking for more."""
         growth, state = self.core.scheduler.growth, self.core.state
         for workload in list(self.joining):
             if workload.phase is not Phase.PLACED or not workload.members or workload.job not in state.rows:
@@ -321,5 +321,5 @@ class ElasticGangs:
             self.transitions.messages.say(workload, sentence, QUEUED if lacks_quota else UNSCHEDULABLE)
 
     def size(self, workload: Workload) -> str:
-        """Return how many pods a gang runs with, such as `runs with 3 of 2 to 6 pods`."""
+        """Return with how many pods a gang runs, as text such as `runs with 3 of 2 to 6 pods`."""
         return size_sentence(self.job(workload), len(workload.slots))

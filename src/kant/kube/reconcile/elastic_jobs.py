@@ -1,4 +1,4 @@
-"""Jobs of gangs whose number of pods may change while they run: their floors, and the nodes that their pods accept."""
+"""Jobs of elastic gangs: their floors, and which nodes their pods accept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 
 def may_be_elastic(job: Job) -> bool:
-    """Whether it is known which pods of a job may be evicted, and where more may be placed (`kant.cluster.asks`).
+    """Whether a job may shrink and grow: it is known which pods may be evicted, and where more may run.
 
     False for pods with MIG instances: a bound pod holds what its node has created, which may differ from its request.
     """
@@ -35,12 +35,12 @@ def may_be_elastic(job: Job) -> bool:
 
 
 def with_floors(job: Job, floors: Counter[int]) -> Job:
-    """Return the job with these floors, by group; the floor of any other group is all of its pods."""
+    """Return the job with these floors (minimum pods), by group; a group without one needs all of its pods."""
     return sized(job, [group.count for group in job.groups], floors)
 
 
 def sized(job: Job, counts: Sequence[int], floors: Counter[int]) -> Job:
-    """Return the job with these pod counts and floors, by group."""
+    """Return the job with these numbers of pods and floors (minimum pods), by group."""
     groups = (
         PodGroup(count, group.demand, floor=floors[at] if 0 < floors[at] < count else 0)
         for at, (count, group) in enumerate(zip(counts, job.groups, strict=True))
@@ -49,7 +49,7 @@ def sized(job: Job, counts: Sequence[int], floors: Counter[int]) -> Job:
 
 
 def role_of(job: Job) -> Role:
-    """Return what all pods of a job accept."""
+    """Return which GPU models and node sets all pods of a job accept."""
     return Role(job.models, node_set=job.node_set)
 
 
@@ -63,13 +63,13 @@ def kinds_of(job: Job) -> list[Kind]:
 
 def identity(pod: Pod) -> str:
     """Return what identifies a pod across re-creation: its completion index, or its name."""
-    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # called for each pod
+    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # not `said`: called for each pod
     return f"#{said[INDEX]}" if INDEX in said else pod.metadata.name
 
 
 def has_been_scaled(group: GroupRef | None, bound: list[Pod], waiting: list[Pod]) -> bool:
-    """Whether an indexed Job, or a JobSet of one, ran whole with its bound pods before it was scaled up: the waiting
-    pods all have later indices.
+    """Whether an indexed Job, or a JobSet of one Job, ran complete with its bound pods and was scaled up later: all
+    waiting pods have later indices and are younger.
 
     Without this check, such a Job looks partially bound after a restart.
     """

@@ -1,4 +1,4 @@
-"""Eligible nodes: those on which pods may run by labels, taints, volumes and devices, as node sets of the core."""
+"""Eligible nodes: on which nodes pods may run by labels, taints, volumes and devices, as node sets of the core."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from kant.model.job import Job
 
 
 class EligibleNodes:
-    """`node_sets` are those of one state; `topologies` the domains that the rules of its pods name."""
+    """`node_sets` has the node sets of one state, `topologies` the domains that the rules of its pods name."""
 
     def __init__(self, mirror: Mirror, filters: NodeFilters, shares: GpuShares, topologies: Topologies) -> None:
         self.mirror = mirror
         self.filters = filters
         self.shares = shares
         self.begin(topologies)
-        self._nowhere = -1, dict[tuple[Selection, ...], str]()  # why no node fits, at a version of the mirror
+        self._nowhere = -1, dict[tuple[Selection, ...], str]()  # version of the mirror; why no node is suitable
 
     def begin(self, topologies: Topologies) -> None:
         """Start over for a new state."""
@@ -43,7 +43,7 @@ class EligibleNodes:
         self._set_changes: list[SetChange] = []
 
     def follow_facts(self, name: str) -> None:
-        """Note that a node of the state may have other labels, taints, devices or conditions."""
+        """Note that the labels, taints, devices or conditions of a node of the state may have changed."""
         self.node_sets.follow(name, self.mirror.nodes.get(name), self.filters.failing.get(name, ()))
         self.topologies.changed[name] = None
 
@@ -60,20 +60,20 @@ class EligibleNodes:
                 self._set_changes.append(change)
 
     def take_set_changes(self, used: Callable[[], set[str]]) -> list[SetChange]:
-        """Return the changes of node sets of jobs, each once. Sets that are not `used` are sometimes forgotten."""
+        """Return the changes of node sets since the last call. If there are many sets, forget those not `used`."""
         if self.node_sets.are_many:
             self.node_sets.keep(used())
         found, self._set_changes = self._set_changes, []
         return found
 
     def check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
-        """Tell the core the nodes of the sets that a job names. Raises NoMatchingNodeError if a set has none."""
+        """Tell the core which nodes the sets have that a job names. Raises NoMatchingNodeError if a set has none."""
         self.report_sets(core)
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(partial(self.why_no_node, pods), frozenset(names_in(job)))
 
     def accepting(self, pod: Pod, nodes: Iterable[str], filters: Filters | None = None) -> list[str]:
-        """Return the nodes that a pod accepts by its spec; without `filters`, including nodes with shortages."""
+        """Return those of `nodes` that a pod accepts by its spec; `filters` (None: only shares) adds requirements."""
         try:
             said, model = selection(pod, self.storage, filters or self.shares.requirements), model_asked(pod)
         except InputError:
@@ -82,7 +82,7 @@ class EligibleNodes:
         return [name for name, view in views if view and model in ("", model_of(view)) and self._admits(said, view)]
 
     def admits(self, pod: Pod, node: str) -> bool:
-        """Whether a pod accepts the present GPU model, labels and taints of a node."""
+        """Whether a pod accepts a node as it is now: GPU model, labels, taints, and node filters."""
         return bool(self.accepting(pod, (node,), self.requirements_of))
 
     def _admits(self, selection: Selection, view: View) -> bool:
@@ -96,7 +96,7 @@ class EligibleNodes:
         return self.mirror.storage._replace(devices=self.filters.devices.demands)
 
     def why_no_node(self, pods: list[Pod]) -> str:
-        """Return why no node fits these pods, in one sentence."""
+        """Return, as one sentence, why no node is suitable for these pods."""
         nodes, storage, devices = self.mirror.nodes.values(), self.storage, self.mirror.has_devices
         for pod in pods:
             if why := self.shares.why_nowhere(pod):

@@ -1,7 +1,7 @@
-"""Existing pods: pods bound before Kant decides, modelled as running jobs that hold what is free on their nodes.
+"""Existing pods: pods that are bound already, as running jobs of the core that hold what is free on their nodes.
 
-Two schedulers may have overfilled a node, or a node may have lost capacity that its pods hold. Then a pod holds less
-than it asks for, and gets the rest when capacity is freed there.
+Two schedulers may have overfilled a node, or a node may have lost capacity that its pods hold. Then a pod's job holds
+less than the pod requests, and gets more when capacity of the node is freed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 Lack = tuple[int, int, bool, bool]
-"""What a pod on a node lacks: thousandths of one of the devices in a bit mask; the mask; CPU; memory."""
+"""What a pod lacks on its node: thousandths of a GPU; on which GPUs (a bit mask); whether CPU; whether memory."""
 
 
 class ExistingPods:
-    """`short` has the keys of workloads that hold less than they ask for, by node and by `Lack`.
+    """`short` has, by node and `Lack`, the keys of workloads that hold less than they request.
 
-    `overrun` has the nodes with such pods, to which nothing more should be bound.
+    `overrun` has the nodes of such workloads, to which no more pods should be bound.
     """
 
     def __init__(self, core: Core, translation: Translation, leaving: dict[str, dict[str, None]]) -> None:
@@ -40,21 +40,21 @@ class ExistingPods:
         self.leaving = leaving
         self.short: dict[str, dict[Lack, dict[str, None]]] = {}
         self.overrun: dict[str, None] = {}
-        self._freed: dict[str, None] = {}  # nodes with such pods that may have more free now
-        self.free: FreeCapacity | None = FreeCapacity(core.state.table)  # None once the built state tracks it
+        self._freed: dict[str, None] = {}  # nodes in `short` that may have more free now
+        self.free: FreeCapacity | None = FreeCapacity(core.state.table)  # None once the state is built and has it
 
     def came(self, job: Job) -> int:
         """Return the arrival time of a job: while a state is being built, the earliest creation time of its pods."""
         return self.core.now if self.core.is_settled else max(job.submit, 0)
 
     def adopt(self, workload: Workload, bound: list[Pod], floor: int, may_be_stopped: bool = True) -> bool:
-        """Add bound pods as a running job that holds as much of their requests as is free. False: no job was added.
+        """Add bound pods as a running job, which gets as much of their requests as is free. False: no job was added.
 
-        The first `floor` pods are indispensable; the others may be preempted if all pods hold what they ask for.
+        The first `floor` pods are indispensable; the others may be preempted if all pods hold what they request.
         """
         core, index = self.core, self.core.state.node_index
         if not workload.foreign and all(pod.metadata.deletion_timestamp is not None for pod in bound):
-            for pod in bound:  # pods being deleted; nothing is bound there until they are gone
+            for pod in bound:  # pods being deleted: no pod is bound to their nodes until they are gone
                 self.leaving.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = None
             workload.phase = Phase.LEAVING
             return False
@@ -104,9 +104,9 @@ class ExistingPods:
         self.core.happen(JobStarted(since, job.id, table_of(pieces)))
 
     def held(self, workload: Workload, free: FreeCapacity | None = None) -> Allocation | None:
-        """Return the pieces of the bound pods; None if a pod is on an unknown node, or holds less than it asks for.
+        """Return the allocation of the bound pods; None if a node is unknown, or has less free than a pod requests.
 
-        The pieces are taken from `free`, so that several workloads get disjoint ones.
+        It is taken out of `free` (None: what the state has free), so that several workloads get disjoint allocations.
         """
         state = self.core.state
         free, index = free or FreeCapacity(state.table), state.node_index
@@ -122,11 +122,11 @@ class ExistingPods:
         return table_of(pieces)
 
     def freed(self, nodes: Iterable[str]) -> None:
-        """Record that these nodes may have more capacity for pods there that hold less than they ask for."""
+        """Record that these nodes may have more free capacity for pods that hold less than they request."""
         self._freed.update(dict.fromkeys(node for node in nodes if node in self.short))
 
     def gaining(self) -> Iterator[str]:
-        """Yield the keys of workloads that hold too little, while a freed node still has some of what they lack."""
+        """Yield keys of workloads that hold too little, as long as a freed node has some of what they lack."""
         freed, self._freed = self._freed, {}
         for node in freed:
             lacks = self.short.get(node, {}) if node in self.core.state.node_index else {}
@@ -134,7 +134,7 @@ class ExistingPods:
                 for key in list(keys):
                     if not self._is_free(node, lack):
                         break
-                    del keys[key]  # served last if it still lacks something
+                    del keys[key]  # last in the order if the workload still lacks something
                     yield key
                 if not keys:
                     del lacks[lack]
@@ -142,7 +142,7 @@ class ExistingPods:
                 self.short.pop(node, None)
 
     def _is_free(self, node: str, lack: Lack) -> bool:
-        """Whether a pod with this lack would get more on a node."""
+        """Whether a node has free some of what a pod lacks."""
         table, (milli, devices, cpu, memory) = self.core.state.table, lack
         row = table[self.core.state.node_index[node]].tolist()
         gpus = row[c.DEVICES : c.DEVICES + c.devices_of(table)] if devices else ()
@@ -151,7 +151,7 @@ class ExistingPods:
 
 
 def _lack(demand: Demand, devices: int, pieces: list[list[int]]) -> Lack | None:
-    """Return how much of this demand the pieces lack (`FreeCapacity.take_parts`); None if nothing."""
+    """Return what `pieces`, taken by `FreeCapacity.take_parts`, lack of this demand; None if nothing."""
     first, milli, left = pieces[0], 0, 0
     if not demand.mig and sum(piece[MASK].bit_count() for piece in pieces) < demand.gpus:
         shares_one = demand.milli < GPU and not devices

@@ -1,8 +1,8 @@
-"""The fleet: the nodes of the API server as nodes of a state, and changes to them as events.
+"""The fleet: turns the nodes of the API server into nodes of the core's state, and their changes into events.
 
-Nodes join, leave, and change their size, place, labels and taints without a rebuild. Only changes that affect all nodes
-or pods make the state stale, so that the driver rebuilds it: another level of the fabric, another way to share GPUs,
-more pools than a cluster may have, or a node too small for its running pods.
+Nodes join, leave, and change their size, position in the topology, labels and taints without a rebuild. The driver
+rebuilds the state only for: another topology level, another way to share GPUs, more pools than a cluster may have, or a
+node that becomes too small for its running pods.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.units import GPU
 
 
 def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpec | None:
-    """Return the present nodes as a cluster, in the order of their names; None if there are none."""
+    """Return the nodes in the mirror as a cluster, in the order of their names; None if there is no node."""
     seen = (translation.nodes.node(mirror.nodes[key], now) for key in sorted(mirror.nodes))
     nodes = translation.nodes.leave_out_rare(tuple(one[0] for one in seen if one is not None))
     for node in nodes:
@@ -30,14 +30,14 @@ def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpe
 
 
 class Fleet:
-    """`closed` has the nodes of the state that are gone or accept no new pods; `stale`: the state has to be rebuilt."""
+    """`closed` has the nodes of the state that are gone or accept no new pods; `stale`: the state must be rebuilt."""
 
     def __init__(self, core: Core, mirror: Mirror, translation: Translation) -> None:
         self.core = core
         self.mirror = mirror
         self.translation = translation
         self.closed: set[str] = set()
-        self.overrun: dict[str, None] = {}  # nodes that have lost GPUs which jobs hold
+        self.overrun: dict[str, None] = {}  # nodes that have lost GPUs that jobs still hold
         self.stale = False
         self.others: dict[str, None] = {}  # nodes that have joined or changed
         self._gone: dict[str, None] = {}  # deleted nodes on which jobs still hold something
@@ -61,8 +61,8 @@ class Fleet:
             self._let_go()
 
     def _follow(self, name: str, index: int, seen: tuple[Node, NodeStatus, int, int] | None) -> None:
-        """Emit events for the number of GPUs of a node of the state, and for whether it accepts new pods."""
-        if seen is None:  # gone or malformed: its running pods continue
+        """Emit events if a node of the state has lost or regained GPUs, or has begun or ceased to accept new pods."""
+        if seen is None:  # gone or malformed: the jobs on it continue
             self._serve(index, name, NodeStatus.CORDONED, -1)
             return
         (_, status, until, lost), view = seen, self.mirror.nodes[name]
@@ -97,7 +97,7 @@ class Fleet:
         self.others |= dict.fromkeys((*new, *(node.name for node in other)))
 
     def _let_go(self) -> None:
-        """Remove deleted nodes on which no job holds anything any more."""
+        """Remove deleted nodes from the state once no job holds resources on them."""
         state, nodes = self.core.state, self.mirror.nodes
         self._gone = {name: None for name in self._gone if name not in nodes and name in state.node_index}
         leaving = tuple(name for name in self._gone if not state.is_in_use(name))
@@ -116,12 +116,12 @@ class Fleet:
         (self.closed.discard if status == NodeStatus.IN_SERVICE else self.closed.add)(name)
 
     def _is_held_in_part(self, index: int, devices: int) -> bool:
-        """Whether one of these GPUs (a bit mask) is partly allocated: it cannot be marked as lost yet."""
+        """Whether one of the GPUs in the bit mask `devices` is partly allocated, and cannot be marked lost yet."""
         row = self.core.state.table[index].tolist() if devices else []
         return any(devices >> number & 1 and 0 < free < GPU for number, free in enumerate(row[c.DEVICES :]))
 
     def _count_devices(self, index: int, name: str, lost: int, named: int) -> None:
-        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, then free ones from the last on.
+        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, then free GPUs from the last on.
 
         GPUs that jobs hold become lost when they are freed.
         """

@@ -1,4 +1,4 @@
-"""Group reading: the groups of workloads as their objects define them, read from the API server when first named."""
+"""The groups of workloads, as objects of the API server define them; an object is read when it is first named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALONE = GroupSpec(1)
 
 
 class GroupReading:
-    """`awaited` are groups whose objects have to be read."""
+    """`awaited` has the groups whose objects must be read before their workloads can start."""
 
     def __init__(self, transitions: Transitions) -> None:
         self.transitions = transitions
@@ -22,7 +22,7 @@ class GroupReading:
         self.unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
 
     def spec(self, workload: Workload) -> GroupSpec | None:
-        """Return the group of a workload, as its object defines it; None while that is unread. Raises InputError."""
+        """Return the group of a workload; None while its object is unread. Raises InputError if it is malformed."""
         if workload.wrong:
             raise MalformedError(workload.wrong)
         if workload.group is None or workload.foreign:
@@ -40,7 +40,7 @@ class GroupReading:
             return True
 
     def wait_for_group(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
-        """Handle a gang whose group has not been read: its bound pods are counted, its waiting pods keep waiting."""
+        """Handle a gang whose group has not been read: count its bound pods, and let its other pods wait."""
         if bound:
             self.transitions.adopt(workload, bound, known=False)
             if workload.phase is Phase.PLACED:
@@ -49,6 +49,6 @@ class GroupReading:
                 workload.lacking, workload.whole = len(waiting), not waiting
 
     def may_lack_places(self) -> bool:
-        """Whether a gang with an unread group has bound pods: the group may require more pods."""
+        """Whether a gang with bound pods may need more capacity, because its group has not been read yet."""
         self.unread = {one: None for one in self.unread if one.unread and one.phase is Phase.PLACED}
         return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self.unread)

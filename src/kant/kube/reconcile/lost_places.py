@@ -1,4 +1,4 @@
-"""Lost places: bindings and evictions that the API server has refused, and nodes that other pods have taken."""
+"""Placements that cannot be carried out: refused bindings and evictions, and nodes that other pods have taken."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kant.kube.reconcile.workload import Phase, Workload
 PROTECTED = 30.0  # seconds without another eviction of pods that a disruption budget protects
 
 Act = Callable[[Workload, list[Pod]], None]
-"""A function that is called with a workload and its live pods."""
+"""A function of a workload and its pods that have not ended."""
 
 
 class LostPlaces:
-    """`begin` submits a workload without a job, `follow` processes changes to a placed one, `settle` does what is due.
+    """`begin` submits a workload without a job, `follow` and `settle` process changes.
 
-    `recall` cancels unsent bindings to nodes; `recount` counts the capacity of nodes again.
+    `recall` withdraws unsent bindings to nodes; `recount` reads the capacity of nodes again.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LostPlaces:
         self._protected: dict[Workload, None] = {}
 
     def withdraw(self, nodes: Iterable[str]) -> None:
-        """Give up unbound places on these nodes: other pods have taken them, or the nodes are gone."""
+        """Give up unbound placements on these nodes: other pods have taken the nodes, or they are gone."""
         gone = set(nodes)
         self.recall(gone)
         for workload in list(self.transitions.unbound) if gone else ():
@@ -47,18 +47,18 @@ class LostPlaces:
         self.has_more(gone)
 
     def has_more(self, nodes: Iterable[str]) -> None:
-        """Let pods that hold less than they ask for take what may have been freed on these nodes."""
+        """Let pods that hold less than they request take what may have been freed on these nodes."""
         existing, by_key = self.existing_pods, self.members.by_key
         existing.freed(nodes)
         for key in existing.gaining():
             workload = by_key.get(key)
             if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
                 self.transitions.end(workload)
-            if workload is not None and workload.phase is Phase.INCOMPLETE:  # perhaps as nothing was left for it
+            if workload is not None and workload.phase is Phase.INCOMPLETE:  # perhaps since nothing was left for it
                 self.settle(key)
 
     def retry_partially_bound(self) -> None:
-        """Try again to place the rest of partial gangs, if capacity has been freed."""
+        """Try again to place the unbound pods of partially bound gangs, if capacity has been freed."""
         for workload in self.partially_bound.to_retry():
             since, reason = workload.partial, workload.reason
             self.transitions.end(workload)
@@ -67,10 +67,10 @@ class LostPlaces:
             self.partially_bound.complete_all()
 
     def refused(self, workload: Workload, why: str, blameless: bool = False) -> None:
-        """Handle the final refusal of a binding: the whole placed workload waits again, is completed or is evicted.
+        """Handle the final refusal of a binding: all pods of the workload wait again, are completed or are evicted.
 
-        This is delayed until every binding of the workload has been answered, since a sent one may still be carried
-        out. `blameless`: the workload may be placed elsewhere at once.
+        This is delayed until all bindings of the workload are answered, since one in flight may still be carried out.
+        `blameless`: the workload may be placed elsewhere at once.
         """
         if workload.phase is not Phase.PLACED:
             return
@@ -83,13 +83,13 @@ class LostPlaces:
         elif any(slot.bound for slot in workload.slots):
             nodes = [slot.node for slot in workload.slots]
             self.partially_bound.complete(workload, blameless)
-            self.recount(nodes)  # so that lost devices are not assigned to it again
+            self.recount(nodes)  # so that lost devices are not assigned again
             self.partially_bound.complete_all()
         else:
             self.transitions.requeue(workload, why, blameless)
 
     def _refused_in_part(self, workload: Workload) -> None:
-        """Handle refused bindings of an elastic gang: the pods wait to join it, or it becomes partially bound."""
+        """Handle refused bindings of an elastic gang: the pods wait to join it, or the gang becomes partially bound."""
         self.transitions.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         nodes = [slot.node for slot in workload.slots]
         for slot in workload.slots:
@@ -101,15 +101,15 @@ class LostPlaces:
         else:
             self.transitions.end(workload)
             self.begin(workload, live)
-        self.recount(nodes)  # so that lost devices are not assigned to it again
+        self.recount(nodes)  # so that lost devices are not assigned again
         self.partially_bound.complete_all()
 
     def stays(self, workload: Workload, protect: bool) -> None:
-        """Handle a refused eviction: the workload stays. `protect`: it is not chosen as a victim again for a while."""
-        if workload.job and workload.phase is not Phase.PLACED:  # a partially bound gang, which counts until it is gone
+        """Handle a refused eviction: the workload stays. `protect`: it is no victim again for PROTECTED seconds."""
+        if workload.job and workload.phase is not Phase.PLACED:  # a partially bound gang
             self.partially_bound.keep_refused(workload)
             return
-        if shrinks := bool(workload.job):  # it was asked to give up some pods, and still has all of them
+        if shrinks := bool(workload.job):  # it was to give up some pods, and still has all
             self.transitions.end(workload)
         workload.phase = Phase.INCOMPLETE
         if protect:
@@ -119,7 +119,7 @@ class LostPlaces:
             self.begin(workload, self.members.live(workload.key))
 
     def look_at_protected(self) -> None:
-        """Allow the preemption of workloads whose eviction was refused long ago."""
+        """Allow the preemption of workloads whose eviction was refused PROTECTED seconds ago."""
         for workload in [one for one in self._protected if one.protected_until <= self.transitions.core.clock()]:
             del self._protected[workload]
             self.transitions.unprotected[workload] = None

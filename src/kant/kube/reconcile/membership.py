@@ -1,4 +1,4 @@
-"""Which pods belong to which workload: pods of one group to one gang, any other pod to a workload of its own."""
+"""Which pod belongs to which workload: the pods of a group form one gang; any other pod is a workload by itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kant.model.errors import InputError
 
 
 class Membership:
-    """All workloads by key; the key of each pod, and the pods of each key, by uid.
+    """`by_key` has all workloads, `key_of` the key of each pod (uid), `pods_of` the uids of each key's pods.
 
     `unlike` has the keys of gangs whose pods state different minimum numbers of pods. The largest number counts; the
-    value is True while a change of it has not been handled.
+    value is True while a change of this number has not been handled.
     """
 
     def __init__(self, mirror: Mirror, translation: Translation) -> None:
@@ -89,7 +89,7 @@ class Membership:
         """Determine the minimum number of pods again from the remaining pods of a gang."""
         found: list[GroupRef] = []
         for pod in self.pods(key):
-            with suppress(InputError):  # its annotations have been changed since it arrived
+            with suppress(InputError):  # the pod's annotations have become malformed since it arrived
                 found += [one for one in (group_of(pod),) if one is not None]
         largest, workload = max(found, key=lambda one: one.least, default=None), self.by_key[key]
         if largest is not None:
@@ -97,14 +97,14 @@ class Membership:
             workload.group = largest
 
     def take_change(self, key: str) -> bool:
-        """Return whether the minimum number of pods of a gang has changed, True only once for each change."""
+        """Return whether a gang's minimum number of pods has changed since the last call."""
         changed = self.unlike.get(key, False)
         if changed:
             self.unlike[key] = False
         return changed
 
     def split_off(self, uid: str) -> str:
-        """Make a pod of a gang a workload of its own. Returns its key."""
+        """Make a pod of a gang a workload of its own. Returns the key of that workload."""
         self.move(uid, uid, None)
         return uid
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from kant.kube.reconcile.workload import Phase, Workload
 
-STILL = 1.0  # seconds without another pod after which a gang is reported to lack some
+STILL = 1.0  # seconds without a new pod after which it is reported that a gang lacks pods
 
 
 UNSCHEDULABLE = "Unschedulable"  # more nodes may help
-QUEUED = "Queued"  # nothing is wrong, and more nodes would not help
-ERROR = "SchedulerError"  # it cannot be scheduled in its present form
+QUEUED = "Queued"  # no error, and more nodes would not help
+ERROR = "SchedulerError"  # the workload cannot be scheduled as it is
 
 
 class Messages:
@@ -24,19 +24,19 @@ class Messages:
         self.growing: dict[Workload, tuple[str, float]] = {}  # gangs that lack pods: the sentence to report, and when
 
     def say(self, workload: Workload, sentence: str, reason: str = ERROR) -> None:
-        """Report why a workload waits, unless this was its last report."""
+        """Report why a workload waits, unless this sentence was reported last."""
         self.growing.pop(workload, None)
         if workload.reason != sentence and not workload.foreign:
             workload.reason = sentence
             self.unsent.append((workload, sentence, reason))
 
     def say_when_still(self, workload: Workload, sentence: str) -> None:
-        """Report what a gang lacks once no pod of it has arrived for a while: each arrival changes the sentence."""
+        """Report what a gang lacks once `sentence` has stayed the same for STILL s: each new pod changes it."""
         if self.growing.get(workload, ("",))[0] != sentence:
             self.growing[workload] = sentence, self.clock() + STILL
 
     def look_at_growing(self, at_once: bool = False) -> None:
-        """Report what gangs lack that have had no new pod for a while; with `at_once`, all gangs that lack pods."""
+        """Send the reports of `say_when_still` that are due; with `at_once`, all of them."""
         for workload, (sentence, due) in list(self.growing.items()):
             if at_once or due <= self.clock():
                 del self.growing[workload]

@@ -1,10 +1,10 @@
-"""Node filters: constraints that the core cannot count, checked exactly for each pod before it gets its place.
+"""Node filters: constraints that the core cannot count, checked exactly for each pod before it is placed.
 
-They are about devices of claims (dynamic resource allocation), and volumes that are yet to be chosen, provisioned or
-attached. The core chooses nodes without knowing the filters. A start on a node that fails one is refused. From then on
-the nodes that fail it are in no node set of such pods, until they pass again. So nothing is ever overcommitted.
+They check devices of claims (dynamic resource allocation), and volumes that are still to be chosen, provisioned or
+attached. The core chooses nodes without knowing the filters. A start on a node that fails a filter is refused. From
+then on nodes that fail it are left out of the node sets of such pods, until they pass. So nothing is overcommitted.
 
-The term is kube-scheduler's (filter plugins DynamicResources, VolumeBinding and NodeVolumeLimits).
+The term is that of kube-scheduler (filter plugins DynamicResources, VolumeBinding and NodeVolumeLimits).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kant.kube.reconcile.csi_volumes import CsiVolumes
 
 FILTER = f"{OWN}/filter:"
-"""Prefix of the names of filters, which are kept with the labels of the nodes that fail them. No label has a colon."""
+"""Prefix of the names of filters. A node has the names of filters that it fails as labels: no real one has a colon."""
 
 STORAGE, ATTACHED = f"{FILTER}storage ", f"{FILTER}attached "
 DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f"{FILTER}plugin"
@@ -39,7 +39,7 @@ DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f
 class NodeFilters:
     """`failing` has, by node, the filters that it failed at the last check. `outdated`: a start was refused since then.
 
-    `apart` has the keys of gangs whose pods conflict on one node, so that each pod needs its own node.
+    `apart` has the keys of gangs whose pods conflict on a node, so that each pod needs a node for itself.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str, devices: DynamicResources | None = None) -> None:
@@ -53,19 +53,19 @@ class NodeFilters:
         self._clean: set[str] = set()  # filters that no node failed at the last check
         self._failed: set[str] = set()  # filters that some node failed at the last check
         self._new_failing: dict[str, None] = {}  # nodes newly found to fail a filter
-        self._short_devices: dict[str, set[Demand]] = {}  # device requests that could not be met, by filter
-        self._taken: dict[tuple[str, str], str] = {}  # why these claims get no devices on a node, in this state
+        self._short_devices: dict[str, set[Demand]] = {}  # by digest: pods refused for lack of devices
+        self._taken: dict[tuple[str, str], str] = {}  # by (digest, node): why such claims get no devices
 
     @cached_property
     def csi_volumes(self) -> CsiVolumes:
-        """Volumes that drivers attach or provision; imported with the first pod that has volumes."""
+        """Checks volumes that CSI drivers attach or provision; imported with the first pod that has volumes."""
         from kant.kube.reconcile.csi_volumes import CsiVolumes
 
         return CsiVolumes(self.promises)
 
     @cached_property
     def chosen_volumes(self) -> ChosenVolumes:
-        """Local volumes of claims; imported with the first such claim."""
+        """Chooses local volumes for claims; imported with the first such claim."""
         from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 
         return ChosenVolumes(self.promises)
@@ -78,12 +78,12 @@ class NodeFilters:
     # --- what nodes fail, for node sets -------------------------------------------------------------------------
 
     def begin(self, waiting: Collection[Pod]) -> None:
-        """Start over for a new state: determine which nodes fail the filters of these pods now."""
+        """Start over for a new state: determine which nodes fail the filters that `waiting` pods need."""
         self.promises.promised.clear()
         self._look_at_all(waiting)
 
     def look_again(self) -> list[str]:
-        """Determine again which nodes fail the filters that waiting pods need. Returns these pods, by uid."""
+        """Determine again which nodes fail the filters that waiting pods need. Returns the uids of these pods."""
         before, uids = self.failing, {uid: None for pods in self.pods.values() for uid in pods}
         self.devices.seek_elsewhere()
         waiting = [pod for uid in uids if (pod := self.mirror.pods.get(uid)) is not None and not pod.spec.node_name]
@@ -93,7 +93,7 @@ class NodeFilters:
         return [pod.metadata.uid for pod in waiting]
 
     def _look_at_all(self, waiting: Collection[Pod]) -> None:
-        """Find out which nodes fail the filters of these pods now."""
+        """Determine which nodes fail the filters that these pods need."""
         self._taken.clear()
         self.pods, self._clean, self.failing, self.outdated = {}, set(), {}, False
         for pod in waiting:
@@ -133,14 +133,14 @@ class NodeFilters:
         return found
 
     def limit(self, pod: Pod) -> PodAntiAffinity | None:
-        """Return the class of a waiting pod that limits such pods per node; None for no limit (`DeviceLimits`)."""
+        """Return the pod class by which such waiting pods are limited per node; None: no limit (`DeviceLimits`)."""
         if not (self._short_devices and pod.spec.resource_claims):
             return None
         is_short = self.devices.requests.digest(pod) in self._short_devices
         return self.devices.allocations.limits.of(pod) if is_short else None
 
     def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Return which filters keep a pod from these nodes, which fit otherwise, in one sentence."""
+        """Return, as one sentence, which filters keep a pod from these otherwise suitable nodes."""
         at = list(nodes)
         found = [name for name in self._names(pod) if any(name in self.failing.get(node, ()) for node in at)]
         return "; ".join(self._words(name, pod) for name in found)
@@ -214,7 +214,7 @@ class NodeFilters:
         return with_gpus(there, Claimed(self.devices.gpus_at(view) if view is not None else 0))
 
     def _free(self, node: str) -> Demand:
-        """Return what the core sees as free on a node."""
+        """Return the GPUs, CPU and memory that are free on a node, as the core counts them."""
         there, used = self._capacity(node), [self._used(pod) for pod in self.promises.on(node)]
         return Demand(
             there.gpus - sum(one.gpus for one in used),
@@ -229,22 +229,22 @@ class NodeFilters:
         return any(not self._fails(name, node, waiting[name]) for node, name in seen if name in waiting)
 
     def _waiting(self, name: str) -> Pod | None:
-        """Return a waiting pod that needs a filter; None for none. A placed pod would find its own devices in use."""
+        """Return a waiting pod that needs a filter; None: none. (A placed pod would find its own devices in use.)"""
         asked = self.pods[name]
         for uid in list(asked):
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.spec.node_name:
                 del asked[uid]
-            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):  # otherwise its claim gets some devices
+            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):  # else its claim will get devices
                 return pod
         return None
 
     # --- whether pods may have their places -----------------------------------------------------------------------
 
     def check(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
-        """Return why these pods may not have these places together, in one sentence; "" if they may.
+        """Return, as one sentence, why pods may not all be placed on their nodes (`placed`); "" if they may.
 
-        Pods in `going` are not counted. A shortage found here becomes a filter from now on.
+        Pods in `going` are not counted. From now on the node filters know a shortage that is found.
         """
         taken = next((why for _, pod in placed if (why := self.claim_taken(pod, going))), "")
         if taken:
@@ -254,7 +254,7 @@ class NodeFilters:
         return why
 
     def _short(self, placed: Placed, going: Collection[str]) -> str:
-        """Return what these pods lack at these places, in one sentence; "" for nothing."""
+        """Return, as one sentence, what these pods lack on their nodes; "" for nothing."""
         has_volumes = any(pod.spec.volumes for _, pod in placed)
         for node, pods in _by_node(placed).items() if has_volumes else ():
             if why := self.csi_volumes.too_many(node, pods, going):
@@ -271,16 +271,16 @@ class NodeFilters:
         return ""
 
     def promise_volumes(self, placed: Placed) -> None:
-        """Choose volumes for these pods, whose places `check` allows."""
+        """Choose volumes for pods on nodes (`placed`) that `check` allows."""
         if self._chooses_for(placed):
             self.chosen_volumes.promise(placed)
 
     def _chooses_for(self, placed: Placed) -> bool:
-        """Whether the scheduler has to choose a volume for one of these pods."""
+        """Whether Kant must choose a volume for one of these pods."""
         return any(chosen_claims(pod, self.mirror.storage) for _, pod in placed if pod.spec.volumes)
 
     def claim_taken(self, pod: Pod, going: Collection[str] = NO_PODS) -> str:
-        """Return which exclusive claim (ReadWriteOncePod) of a pod another pod uses, in one sentence; "" for none."""
+        """Return, as one sentence, which exclusive claim (ReadWriteOncePod) of a pod another pod uses; "" for none."""
         mirror = self.mirror
         for name in claims_of(pod):
             key = pod.metadata.namespace, name
@@ -297,7 +297,7 @@ class NodeFilters:
         return ""
 
     def among_themselves(self, placed: Placed) -> bool:
-        """Whether these pods conflict with each other on one node, and might not with a node for each."""
+        """Whether pods that fail the filters together on one node could each pass on a node of their own."""
         for node, pods in _by_node(placed).items():
             alone = len(pods) > 1 and not any(self.check([(node, pod)]) for pod in pods)
             if alone and not (any(pod.spec.volumes for pod in pods) and self.csi_volumes.spreads(node, pods)):
@@ -310,19 +310,19 @@ class NodeFilters:
             return ""
         allocations = self.devices.allocations
         asked = [(allocations.requests.digest(pod), node) for node, pod in claiming]
-        if allocations.are_awaited(claiming):  # with other claims the result may differ
+        if allocations.are_awaited(claiming):  # their result differs from that of equal claims
             return allocations.why_not(claiming, going)
         known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
         why = known or allocations.why_not(claiming, going)
         for (digest, _), (_, pod) in zip(asked, claiming, strict=True) if why else ():
             if digest:
                 self._short_devices.setdefault(digest, set()).add(self._used(pod))
-        if why and asked[0][0] and len(asked) == 1 and not going:  # several claims may only exceed the node together
+        if why and asked[0][0] and len(asked) == 1 and not going:  # several pods may fail only together
             self._taken[asked[0]] = why
         return why
 
     def is_excluded(self, placed: Placed) -> bool:
-        """Whether the next state excludes these places, so that the pods may be placed elsewhere without a pause."""
+        """Whether a node is known to lack devices for one of these pods, so that other nodes may be tried at once."""
         claiming = ((node, pod) for node, pod in placed if pod.spec.resource_claims)
         return any((self.devices.requests.digest(pod), node) in self._taken for node, pod in claiming)
 

@@ -1,8 +1,8 @@
-"""Preemption by node, for single pods that the core could place but filters keep from every node.
+"""Preemption by node, for single pods that the core could place but node filters keep from every node.
 
-The filters are about devices of claims, and volumes. The core says which jobs such a pod may preempt
-(`kant.scheduler.node_preemption`). This module finds the jobs in the way of the pod on each node, and whether the node
-would fit the pod without them. The pod gets its place in the same transaction in which its victims are evicted.
+The filters are about devices of claims, and volumes. The core decides which jobs such a pod may preempt
+(`kant.scheduler.node_preemption`). This module finds which jobs on each node may be stopped, and whether the pod would
+pass the filters without them. One plan places the pod and preempts its victims.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHARE = 9
 
 
 class NodePreemption:
-    """Searches for victims of pods that no node fits now (`Transitions.nowhere`), one pod at a time."""
+    """Searches for victims for pods that filters keep from all nodes (`Transitions.nowhere`), one pod at a time."""
 
     def __init__(self, transitions: Transitions) -> None:
         self.transitions = transitions
@@ -40,11 +40,11 @@ class NodePreemption:
         self.mirror = transitions.mirror
         self.translation = transitions.translation
         self.filters = transitions.translation.filters
-        self._next: dict[str, float] = {}  # by uid, when the pod may be tried again
-        self._rest = 0.0  # no pod is tried until then
+        self._next: dict[str, float] = {}  # by pod uid: when the pod may be tried again
+        self._rest = 0.0  # no pod is tried before this time (monotonic seconds)
 
     def turn(self) -> tuple[Workload, Plan] | None:
-        """Return a plan that gives a pod a place by preemption, with its workload; None if there is none now."""
+        """Return a plan that places a pod by preemption, with the pod's workload; None if there is none now."""
         nowhere = self.transitions.nowhere
         if self.core.scheduler.profile.preemption is None:
             nowhere.clear()
@@ -71,9 +71,9 @@ class NodePreemption:
         return (workload, plan) if plan is not None else None
 
     def carried_out(self, workload: Workload, going: Collection[str]) -> bool:
-        """Record that the plan was carried out: the pod is not bound until these pods are gone from all nodes.
+        """Record that the plan was carried out: the pod is not bound until the pods in `going` (uids) are gone.
 
-        Returns False if the workload was not placed, and has no job any more.
+        Returns False if the workload was not placed after all: then its job has been ended.
         """
         if workload.phase is Phase.PLACED:
             workload.after = frozenset(going)
@@ -101,7 +101,7 @@ class NodePreemption:
         accepted = dict.fromkeys(self.translation.eligible.accepting(pod, names))
         departing = {uid for own in self.transitions.existing_pods.leaving.values() for uid in own}
         if departing and any(not self.filters.check([(node, pod)], departing) for node in accepted):
-            return None  # it gets a place once the leaving pods are gone
+            return None  # a node fits once the leaving pods are gone
         if not any(will_do(node, near) for node in accepted if (near := on_node[node])):
             return None
         core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
@@ -109,13 +109,13 @@ class NodePreemption:
         if plan is None:
             core.happen(JobCancelled(core.now, job.id))
             return None
-        if workload.job:  # the job may accept fewer nodes
+        if workload.job:  # the former job may accept fewer nodes
             self.transitions.end(workload)
         self.transitions.came(workload, job, [Member(pod, self.translation.demand(pod))])
         return plan
 
     def _stoppable(self, job: Job) -> dict[str, Workload]:
-        """Return the jobs that this job might preempt, regardless of their quotas."""
+        """Return, by job, the workloads that this job might preempt, without a look at quotas."""
         policy, state = self.core.scheduler.profile.preemption, self.core.state
         if policy is None or (policy.reclaim == "off" and job.priority <= state.lowest_preemptible()):
             return {}

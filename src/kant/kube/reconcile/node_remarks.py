@@ -1,4 +1,4 @@
-"""Remarks for waiting jobs on nodes that accept no new pods, because of their status or because they are full."""
+"""Remarks to waiting jobs about nodes that accept no new pods: because of their status, or of their limit of pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kant.model.status import NodeStatus
 
 
 def node_remarks(closed: Collection[str], nodes: Collection[str], state: ClusterState) -> list[str]:
-    """Return the remarks about the nodes, each in one sentence."""
+    """Return the remarks, each as one sentence; [] if all nodes accept pods."""
     return [one for one in (_crowded(state), out_of_service(closed, nodes)) if one]
 
 
@@ -31,7 +31,7 @@ def _crowded(state: ClusterState) -> str:
 
 
 def out_of_service(closed: Collection[str], nodes: Collection[str]) -> str:
-    """Return how many of the nodes accept no new pods due to their own status, in one sentence; "" if none."""
+    """Return, as one sentence, how many of `nodes` are `closed` because of their own status; "" for none."""
     shut = sorted(name for name in closed if name in nodes)
     why = "(cordoned, not ready or malformed)"
     if not nodes:

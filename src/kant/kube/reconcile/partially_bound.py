@@ -1,8 +1,8 @@
-"""Partially bound gangs: they are completed or evicted, but never left partially bound.
+"""Partially bound gangs: each is completed, or evicted after a time limit.
 
-The bound pods of a gang after a crash, a refused binding or a lost node are reported to the core (`JobFound`), which
-plans the missing pods separately. If the core finds no place for the missing pods, the bound pods stay for a limited
-time, and are then evicted.
+After a crash, a refused binding or the loss of a node, only some pods of a gang may be bound. These are reported to the
+core (`JobFound`), which places the missing pods in a plan of their own. If that is not possible, the bound pods stay
+for a limited time, and are then evicted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kant.model.event import JobEvicted, JobFound, JobRefused
 class PartiallyBound:
     """The workloads that are partially bound.
 
-    `to_complete` has the workloads whose missing pods are to be placed now. `tried` has the version of the free
-    capacity at which a workload found no place (`ClusterState.capacity_version`).
+    `to_complete` has the workloads whose missing pods are to be placed now. `tried` has the
+    `ClusterState.capacity_version` at which a workload's missing pods could not be placed.
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -33,11 +33,11 @@ class PartiallyBound:
         self.tried: dict[Workload, int] = {}
 
     def awaits_group(self, workload: Workload) -> bool:
-        """Whether the workload has pods that wait until its group is read."""
+        """Whether the workload has pods that wait until the object of its group is read."""
         return workload.lacking > 0 and workload not in self.tried
 
     def complete(self, workload: Workload, blameless: bool = False) -> None:
-        """Handle a placed gang that is not bound as planned: report its bound pods, and let the core place others."""
+        """Handle a placed gang not bound as planned: report its bound pods, and let the core place its other pods."""
         core = self.core
         self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         members = []
@@ -50,7 +50,7 @@ class PartiallyBound:
             self.transitions.end(workload)
             return
         if len(members) < len(workload.slots):
-            return  # it lacks pods, and this is allowed for a while
+            return  # the gang lacks pods, which is allowed for a while
         if workload.whole:
             core.happen(JobEvicted(core.now, workload.job, "one of its pods lost its place"))
         else:
@@ -63,9 +63,9 @@ class PartiallyBound:
         self.to_complete.append(workload)
 
     def complete_all(self) -> None:
-        """Place the missing pods of partially bound gangs in a plan of their own, or keep these gangs partially bound.
+        """Place the missing pods of the gangs in `to_complete`, or keep these gangs partially bound for a while.
 
-        All such gangs are reported before anything is planned, so that none gets capacity that another holds.
+        All of them are reported before anything is planned, so that no gang gets capacity that another one holds.
         """
         core, found = self.core, self.to_complete
         self.to_complete = []
@@ -80,11 +80,11 @@ class PartiallyBound:
             if gang.job in starts:
                 self.transitions.start(gang, starts[gang.job].allocation, held[gang])
         for gang in found:
-            if gang.phase is Phase.WAITING:  # the missing pods have no place, or may not have it
+            if gang.phase is Phase.WAITING:  # no nodes for the missing pods, or filters forbid them
                 self._keep_in_part(gang)
 
     def _keep_in_part(self, workload: Workload) -> None:
-        """Keep the bound pods of a gang whose other pods have no place now, up to the time limit."""
+        """Keep the bound pods of a gang whose other pods cannot be placed now, up to the time limit."""
         since = workload.partial if workload.partial >= 0 else self.core.clock()
         bound = self._bound(workload)
         lacking = len(workload.members) - len(bound)
@@ -95,7 +95,7 @@ class PartiallyBound:
             self.transitions.messages.say(workload, "no place was found for its other pods", UNSCHEDULABLE)
 
     def keep_refused(self, workload: Workload) -> None:
-        """Keep a gang whose eviction was refused; it is tried again after the time limit of partially bound gangs."""
+        """Keep a gang whose eviction was refused: it is evicted again after the limit for partially bound gangs."""
         workload.phase = Phase.PLACED
         self._note_lacking(workload, 1, self.core.clock())
 
@@ -105,7 +105,7 @@ class PartiallyBound:
         self.tried[workload] = self.core.state.capacity_version
 
     def to_retry(self) -> Iterator[Workload]:
-        """Yield partially bound gangs whose missing pods may have a place, since capacity has been freed."""
+        """Yield partially bound gangs whose missing pods should be tried again, since capacity has been freed."""
         for workload, version in list(self.tried.items()):
             if not workload.lacking:
                 del self.tried[workload]
@@ -116,7 +116,7 @@ class PartiallyBound:
                     self.tried[workload] = self.core.state.capacity_version
 
     def release(self, workload: Workload, why: str) -> None:
-        """Give up a partially bound gang: its bound pods are evicted, and counted until they are gone."""
+        """Give up a partially bound gang: its bound pods are evicted, and hold their resources until they are gone."""
         self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         bound = self._bound(workload)
         self.transitions.end(workload)

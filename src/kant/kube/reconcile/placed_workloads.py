@@ -1,4 +1,4 @@
-"""Placed workloads: their pods end, are deleted and replaced, and elastic gangs gain and lose pods."""
+"""Placed workloads: what happens when their pods end, are deleted or replaced, and when gangs gain or lose pods."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kant.model.event import JobCancelled, JobFinished
 
 
 class PlacedWorkloads:
-    """`begin` submits the live pods of a workload without a job, `split_off` makes a pod a workload of its own.
+    """`begin` submits a workload without a job, given its pods; `split_off` makes a pod a workload of its own.
 
-    `unsized` has the keys of gangs to settle again once the state is complete.
+    `unsized` has the keys of gangs to settle again once the state has been built.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PlacedWorkloads:
             finished = any(slot.done for slot in workload.slots)
             self.transitions.end(workload, JobFinished if finished else JobCancelled)
             return
-        self.transitions.time_partial(workload)  # the watch may be faster than the responses to our bindings
+        self.transitions.time_partial(workload)  # the watch may show bindings before they are answered
         filled = {slot.pod for slot in workload.slots}
         coming = [p for p in live if waits(p) and p.metadata.uid not in filled]
         anew = self._is_unexpected(workload, coming) and not self.transitions.is_in_flight(workload)
@@ -63,11 +63,11 @@ class PlacedWorkloads:
             return
         misplaced = self._fill(workload, newcomers) or misplaced
         self.transitions.time_partial(workload)
-        if misplaced and not self.transitions.is_in_flight(workload):  # otherwise once the last response has arrived
+        if misplaced and not self.transitions.is_in_flight(workload):  # otherwise after the last response
             self.partially_bound.complete(workload)
 
     def _is_unexpected(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Whether a pod differs in its requests from the stand-in (made from the template) that held its slot."""
+        """Whether a new pod's requests differ from those of all stand-ins, made from a template, that hold slots."""
         expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
         try:
             return bool(expecting) and any(
@@ -77,7 +77,7 @@ class PlacedWorkloads:
             return False
 
     def _resize(self, workload: Workload, live: list[Pod]) -> bool:
-        """Process created and deleted pods of a gang whose size may change. Returns False if it may not change."""
+        """Process created and deleted pods of a gang whose size may change. Returns False if its size is fixed."""
         if workload.group is None or workload.foreign or workload.lacking or not workload.whole:
             return False
         try:
@@ -104,14 +104,14 @@ class PlacedWorkloads:
         return True
 
     def _look_up_again(self, workload: Workload, live: list[Pod]) -> None:
-        """Have the group of a workload read again: what creates or deletes its pods may have changed it as well."""
+        """Have a workload's group object read again if its pods differ: what changes the pods may change the object."""
         pods = frozenset(pod.metadata.uid for pod in live)
         if workload.group is not None and workload.group.paths and workload.asked not in (pods, frozenset()):
             self.reading.awaited[workload.group] = None
         workload.asked = pods
 
     def _note_pod(self, slot: Slot) -> bool:
-        """Update a slot from its pod. Returns True if the pod is, or is about to be, on a wrong node."""
+        """Update a slot from its pod. Returns True if the pod is bound elsewhere, or the slot's node is closed."""
         pod = self.transitions.mirror.pods.get(slot.pod) if slot.pod else None
         if pod is None or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None):
             slot.pod, slot.bound = "", False
@@ -126,7 +126,7 @@ class PlacedWorkloads:
         return False
 
     def _is_to_be_planned(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Whether pods have arrived for all vacant slots of a gang whose job does not state their constraints on nodes.
+        """Whether an adopted gang, whose job lacks its pods' constraints on nodes, has new pods for all vacant slots.
 
         Such a gang is submitted again, so that its new pods obey all constraints of a first placement.
         """
@@ -135,10 +135,10 @@ class PlacedWorkloads:
         return workload.adopted and not workload.lacking and 0 < vacant <= able
 
     def _fill(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Give vacant slots to later pods, or make them workloads of their own. Returns whether a slot is invalid."""
+        """Give vacant slots to new pods, or split these off. Returns whether a pod may not run on its slot's node."""
         lost = False
         if workload.lacking or (workload.adopted and any(slot.vacant for slot in workload.slots)):
-            return False  # they may be the missing pods
+            return False  # the new pods may be the missing ones
         for pod in newcomers:
             vacant = self._alike(workload, pod)
             slot = next((s for s in vacant if s.was == identity(pod)), vacant[0] if vacant else None)
@@ -156,7 +156,7 @@ class PlacedWorkloads:
         return lost
 
     def _alike(self, workload: Workload, pod: Pod) -> list[Slot]:
-        """Return the vacant slots of pods that had the same requests and rules as this one."""
+        """Return the vacant slots whose last pods had the same requests and rules as this pod."""
         try:
             kind = self.translation.demand(pod), self.translation.rules_there(pod, workload.foreign)
         except InputError:
@@ -167,5 +167,5 @@ class PlacedWorkloads:
 
 
 def grows_from_one(workload: Workload, spec: GroupSpec) -> bool:
-    """Whether only one pod has to run, and the object of its group says that others may join."""
+    """Whether the gang needs only one pod, and the object of its group says that others may join."""
     return spec.least == 1 and bool(spec.tasks) and not (workload.group is not None and workload.group.least)

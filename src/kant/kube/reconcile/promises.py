@@ -1,4 +1,4 @@
-"""Promises: pods that are about to be bound to a node, in addition to the pods that are already there."""
+"""Promises: pods that are placed on a node but not known to be bound, in addition to the pods that are there."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kant.kube.objects.views import Pod
 
 NO_PODS: Collection[str] = frozenset()
 Placed = Sequence[tuple[str, Pod]]
-"""Pods with the nodes that they are to get."""
+"""Nodes, each with a pod that is to be bound to it."""
 
 
 class Promises:
-    """`promised` has, by node, the uids of pods about to be bound there; `leaving` those that will be gone by then."""
+    """`promised` has, by node, the uids of pods about to be bound to it; `leaving` those of pods that will be gone."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror

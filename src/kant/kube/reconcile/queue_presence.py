@@ -1,7 +1,7 @@
 """Whether a cluster has Queues. If all Queues have disappeared, nothing starts, so that no job exceeds its quota.
 
-The fact that there were Queues outlives the leader: it is in the annotation `scheduling.kant.dev/queues` of its Lease.
-A person may set it to state that no Queues are intended to exist.
+That there were Queues is remembered in the annotation `scheduling.kant.dev/queues` of the leader's Lease, for the next
+leader. A person may set the annotation to `none`, to state that the cluster should have no Queues.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from kant.kube.objects.names import QUEUES_KNOWN
 from kant.model.tenant import Queue, QueueConfig
 
 DECLARED, NONE = "declared", "none"
-"""Values of the annotation: Queues existed (written by Kant); none are intended to exist (written by a person)."""
+"""Values of the annotation: there are or were Queues (written by Kant); there should be none (by a person)."""
 
 NONE_LEFT = QueueConfig((Queue("(no Queue is left)", state="hold"),))
-"""Queues under which nothing starts."""
+"""The queues of a cluster that has lost all Queues: nothing starts under them."""
 
 GONE = "no Queue is left in this cluster, which had some: nothing starts until there is one again"
 
 
 class QueuePresence:
-    """`there`: the cluster has a Queue now. `were`: it has or had one. `word` returns the annotation of the Lease."""
+    """`there`: the cluster has a Queue. `were`: it has or had one. `word` returns the annotation; "" for none."""
 
     def __init__(self, word: Callable[[], str] = lambda: "") -> None:
         self.word = word
@@ -40,16 +40,16 @@ class QueuePresence:
 
     @property
     def is_meant(self) -> bool:
-        """Whether the Queues are gone and a person has stated that none are intended to exist."""
+        """Whether the Queues are gone, and a person has stated that there should be none."""
         return bool(self.gone) and self.word() == NONE
 
     def advice(self, namespace: str) -> str:
-        """Return what the operator of Kant in `namespace` should do about missing Queues; "" if none are missing."""
+        """Return, as a sentence, what an operator should do about missing Queues; "" if none are missing."""
         meant = f"kubectl -n {namespace} annotate lease kant {QUEUES_KNOWN}={NONE} --overwrite"
         return f"{GONE}; apply your Queues again, or state that none are intended: {meant}" if self.gone else ""
 
     def annotation(self, stood: str) -> str:
-        """Return the new value of the annotation, given its present value `stood`."""
+        """Return the value that the annotation should have; `stood` is its present value."""
         if self.there or (self.were and stood != NONE):
             return DECLARED
         return stood

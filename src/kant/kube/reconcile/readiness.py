@@ -1,4 +1,4 @@
-"""Readiness: the conditions for pods to become a job, on their claims, provisioned nodes and reservation."""
+"""Readiness: what must be true of pods' claims, provisioned nodes and reservation before they become a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_claims_of(pods: Iterable[Pod], devices: DynamicResources, filters: NodeFilters) -> None:
-    """Raise NotYetError or InputError if volumes or devices of these pods cannot be used."""
+    """Raise NotYetError if volumes or devices of these pods cannot be used yet, InputError if never."""
     for pod in pods:
         devices.check(pod)
         if pod.spec.volumes:
@@ -30,7 +30,7 @@ def check_claims_of(pods: Iterable[Pod], devices: DynamicResources, filters: Nod
 
 
 def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
-    """Raise NotYetError if the ProvisioningRequest that these pods consume has not been provided."""
+    """Raise NotYetError if a ProvisioningRequest that these pods consume has not been provided."""
     for space, name in dict.fromkeys((pod.metadata.namespace, consumed_by(pod)) for pod in pods):
         why = why_not_provided(name, mirror.named(PROVISIONING, space, name)) if name else ""
         if why:
@@ -38,7 +38,7 @@ def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
 
 
 def check_reservation(job: Job, booked: Iterable[BookedGpus], core: Core) -> None:
-    """Raise NotYetError if the job's reservation has no place, MalformedError if it is not for the job's queue."""
+    """Raise NotYetError if the job's reservation has no nodes now, MalformedError if it is for other queues."""
     known = next((one for one in booked if one.name == job.reservation and one.end > core.now), None)
     if known is None:
         raise NotYetError(f"its reservation {job.reservation} does not exist, or is over")

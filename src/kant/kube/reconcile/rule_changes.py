@@ -1,7 +1,7 @@
-"""Keeps the classes of pods for affinity rules up to date: a new rule may match running pods.
+"""Keeps the pod classes of affinity rules up to date: a new rule may match pods that run.
 
-A job states, for each group, the classes that all pods of the group have. Other classes of pods, and pods in no job,
-are counted by node outside the jobs (`PodsCounted`).
+A job of the core states, for each group, the classes that all pods of the group have. Further classes of single pods,
+and pods in no job, are counted by node outside the jobs (`PodsCounted`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.rules import PodAntiAffinity, PodRules
 
 
 class RuleChanges:
-    """Emits events for changes in the classes of pods and in their affinity rules."""
+    """Reports changes in the classes and affinity rules of pods to the core, as events."""
 
     def __init__(self, transitions: Transitions, members: Membership) -> None:
         self.transitions = transitions
@@ -29,12 +29,12 @@ class RuleChanges:
         self.mirror = transitions.mirror
         self.translation = transitions.translation
         self.members = members
-        self.touched: dict[str, None] = {}  # existing pods that may have new labels or be ending
+        self.touched: dict[str, None] = {}  # uids of pods that may have new labels, or are ending
         self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # counts outside the jobs, by node
-        self._counted: set[str] = set()  # pods with a part in these counts
+        self._counted: set[str] = set()  # uids of the pods in these counts
 
     def take(self) -> dict[str, None]:
-        """Emit the classes of running jobs' pods. Returns the keys of waiting workloads to re-create in new groups."""
+        """Emit changed rules of jobs. Returns the keys of waiting workloads whose jobs must be created again."""
         new, again = self.translation.rule_book.take_new(), dict[str, None]()
         self.translation.stale |= self.translation.rule_book.is_overgrown
         touched, self.touched = self.touched, {}
@@ -55,7 +55,7 @@ class RuleChanges:
         return again
 
     def _rule(self, workload: Workload) -> bool:
-        """Update the rules of a job. Returns False if it was ended: it waited, and its groups have changed."""
+        """Update the rules of a job. Returns False if the job was ended: it waited, and its groups have changed."""
         groups = [list[PodRules]() for _ in workload.kinds]
         waits = workload.phase is not Phase.PLACED
         pods, members = self.mirror.pods, [member.pod for member in workload.members]
@@ -77,7 +77,7 @@ class RuleChanges:
         return True
 
     def _likes_others(self, workload: Workload) -> bool:
-        """Whether a waiting pod's preferences for other pods differ from those stated in its job."""
+        """Whether a waiting pod's preferences for other pods differ from those that its job states."""
         state = self.core.state
         job = state.live.get(state.rows[workload.job])
         if job is None:  # the job has ended, and the workload is not updated yet
@@ -93,9 +93,9 @@ class RuleChanges:
             return self.translation.rules_there(pod, foreign=True)
 
     def count_beside(self, changed: Collection[tuple[str, str]]) -> None:
-        """Emit the counts of pods beyond those stated in jobs, for these pods (uid, node) that may have changed.
+        """Emit the counts of pods outside the jobs on the nodes of these pods (uid, node), which may have changed.
 
-        A node may have hundreds of pods. A pod that matches no class, now or before, causes no new count.
+        Since a node may have hundreds of pods, a pod that has and had no part in the counts causes no new count.
         """
         pods, counted, again = self.mirror.pods, self._counted, dict[str, None]()
         for uid, node in changed:
@@ -119,13 +119,13 @@ class RuleChanges:
                 self.core.happen(PodsCounted(self.core.now, node, dict(classes), dict(amounts)))
 
     def _beyond(self, pod: Pod) -> tuple[list[str], dict[str, int]]:
-        """Return the classes and exact amounts of a pod that its job does not state."""
+        """Return the classes of a pod, and its amounts of resources by name, that its job does not state."""
         said, own = self._said(pod), self.translation.rule_book.classes(pod)
         known = said.classes if said is not None else ()
         return [name for name in own if name not in known], dict(amounts_of(pod)) if said is None else {}
 
     def _said(self, pod: Pod) -> PodRules | None:
-        """Return the classes that the job of a pod states for it; None if the pod is in no job."""
+        """Return the rules that a pod's job states for the pod; None if the pod is in no placed job."""
         uid = pod.metadata.uid
         workload = self.members.by_key.get(self.members.key_of.get(uid, ""))
         if workload is None or not workload.job or workload.phase is not Phase.PLACED:
@@ -135,7 +135,7 @@ class RuleChanges:
 
 
 def _common(rules: list[PodRules]) -> PodRules:
-    """Return the rules of the running pods of one group: the classes that all of them have."""
+    """Return the rules of the pods of one group; its classes are those that all of these pods have."""
     first = rules[0]
     classes = [name for name in first.classes if all(name in one.classes for one in rules)]
     return PodRules(tuple(classes), first.anti_affinity, first.affinity, first.spread, first.amounts)

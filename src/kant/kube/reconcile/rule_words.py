@@ -1,4 +1,4 @@
-"""Explanations: which affinity rules and exact amounts keep pods from all nodes that would fit otherwise."""
+"""Explanations: which affinity rules and amounts of other resources keep pods from all nodes that fit otherwise."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules, Topol
 from kant.model.status import NodeStatus
 
 Example = Callable[[str, list[int]], str]
-"""Returns the name of a pod of a class that runs on one of these node rows; "" for none."""
+"""Returns the name of a pod of a class on one of these nodes (rows of the node table); "" for none."""
 
 
 def rule_words(state: ClusterState, job: int, example: Example = lambda name, rows: "") -> list[str]:
-    """Return, in sentences, what keeps a waiting job's pods from each node with capacity for one, now or once empty.
-
-    This concerns the first group that no node fits; if there is none, for a gang, the requests besides GPUs, CPU and
-    memory.
+    """Return, as sentences, what keeps the pods of a waiting job from every node that has the capacity for one, now or
+    when empty. Only the first such group counts; if there is none, a gang's requests besides GPUs, CPU and memory are
+    named.
     """
     shape = state.shape_of(job)
     for rules, (_, demand) in zip(shape.ask.rules, shape.parts, strict=False):
@@ -40,10 +39,10 @@ def rule_words(state: ClusterState, job: int, example: Example = lambda name, ro
 
 
 def _able(state: ClusterState, table: Table, demand: int) -> Mask:
-    """Return the mask of nodes that one pod may use and that have the GPUs, CPU and memory for it in `table`."""
+    """Return a mask of the nodes that a pod may use and that have the GPUs, CPU and memory for it in `table`."""
     asked = state.shapes.demands[demand]
     able: Mask = admitting(asked, table[:, c.POOL])
-    rows = able.nonzero()[0]  # few nodes if pods select nodes; reading a row of a large table takes long
+    rows = able.nonzero()[0]  # often few, and rows of a large table are slow to read
     status, cpu, memory, free = table[rows[:, None], [c.STATUS, c.CPU_FREE, c.MEMORY_FREE, c.FREE]].T
     fits = (cpu >= asked[c.D_CPU]) & (memory >= asked[c.D_MEMORY]) & (free >= asked[c.D_GPUS] * asked[c.D_MILLI])
     able[rows] = fits & (status == NodeStatus.IN_SERVICE)
@@ -77,7 +76,7 @@ def _apart_words(state: ClusterState, anti: PodAntiAffinity, closed: Mask, examp
 
 
 def _kinds(rules: PodRules) -> Iterator[str]:
-    """Yield the affinity rules and exact amounts of a pod, in the terms of its spec."""
+    """Yield, in the terms of a pod's spec, its amounts of other resources and its affinity rules."""
     for name, amount in rules.amounts:
         if name != PODS:
             yield f"{amount}{' MiB' if is_bytes(name) else ''} of {name}"

@@ -1,7 +1,7 @@
-"""What preempting a job would lose: the work since its last checkpoint, which a pod's annotation states.
+"""What the preemption of a job would lose: the work since its last checkpoint, whose time a pod's annotation states.
 
-The state has a preemption cost for each job. It grows with time. It is updated when the loss has grown by an eighth and
-by half a minute, which is precise enough to compare victims.
+The core has a preemption cost for each job, which grows with time. A cost is updated when the loss has grown by an
+eighth and by half a minute, which is precise enough to compare victims.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LEAST = 30 * SECOND
 
 
 class SavedWork:
-    """`due` is when (on the clock of the run) some cost has to be updated next, -1 for never."""
+    """`due` is when a cost must be updated next (microseconds of the run); -1: never."""
 
     def __init__(self, workloads: Workloads) -> None:
         self.all = workloads
         self.due = -1
-        self._saving: dict[Workload, tuple[str, int, int]] = {}  # its job, last save, last update of the cost
+        self._saving: dict[Workload, tuple[str, int, int]] = {}  # the job, its last save, its cost's last update
 
     def follow(self, pods: Iterable[str]) -> None:
         """Process changes to these pods (uids), and update the costs that are due."""
@@ -67,7 +67,7 @@ class SavedWork:
             core.happen(JobPriced(core.now, workload.job, milli * ((core.now - saved) // SECOND)))
 
     def _time(self, pod: Pod) -> int:
-        """Return when the work of a pod's job was last saved, by the annotation of the pod; -1 without a valid time."""
+        """Return when work was last saved, by a pod's annotation (microseconds of the run); -1 without a valid time."""
         text = (pod.metadata.annotations or {}).get(CHECKPOINTED, "")
         if not text:
             return -1
@@ -81,5 +81,5 @@ class SavedWork:
 
 
 def _next(saved: int, said: int) -> int:
-    """Return when the loss will have grown enough for the next update, given the last save and the last update."""
+    """Return when the next update is due, given the times of the last save and of the last update."""
     return said + max(LEAST, (said - saved) // 8)

@@ -1,4 +1,4 @@
-"""Tasks: which pods of a gang start it, if its group requires a minimum of pods of each task.
+"""Tasks: with which pods a gang starts, if its group requires a minimum number of pods of each task.
 
 Tasks stand for Volcano's `minTaskMember`, YuniKorn's task groups, roles of an elastic Kubeflow job, head and workers of
 an autoscaling Ray cluster, and PodGroups of a CompositePodGroup.
@@ -13,19 +13,19 @@ from kant.kube.objects.views import Pod
 from kant.kube.translate.groups import RAY_GROUP, ROLE, TASK, TASK_GROUP
 
 Tasks = Sequence[tuple[str, int]]
-"""The name of each task, and how many pods of it have to run."""
+"""The name of each task, and how many of its pods must run."""
 
 
 def task_of(pod: Pod) -> str:
-    """Return the task that a pod belongs to; "" for none."""
+    """Return the name of the task to which a pod belongs; "" for none."""
     if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
         return pod.spec.scheduling_group.pod_group_name
-    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # called for each pod
+    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # not `Meta.said`: called for each pod
     return next((said[key] for key in (TASK, TASK_GROUP, ROLE, RAY_GROUP) if said.get(key)), "")
 
 
 def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
-    """Return the first task with too few pods, as text with its numbers; "" if each has enough."""
+    """Return the first task with too few pods, as text with the numbers of pods; "" if each task has enough."""
     counts = Counter(task_of(pod) for pod in there)
     return next(
         (f"{counts[task]} of the {least} pods of task {task}" for task, least in tasks if counts[task] < least), ""
@@ -33,9 +33,9 @@ def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
 
 
 def starting_pods(tasks: Tasks, there: Iterable[Pod], waiting: Sequence[Pod], count: int) -> list[Pod]:
-    """Return `count` of the waiting pods, in their order: first those that a task lacks, then the first others.
+    """Return `count` of the waiting pods, in their order: those that a task lacks, and then the first of the others.
 
-    The pods in `there` run or have succeeded. There must be enough pods of each task.
+    The pods in `there` run or have succeeded. If tasks lack more than `count` pods, all of these are returned.
     """
     counts = Counter(task_of(pod) for pod in there)
     short = {task: least - counts[task] for task, least in tasks}

@@ -1,4 +1,4 @@
-"""Topologies: the domain of each node, for each label that an affinity rule names, reported to the core."""
+"""Topologies: reports to the core in which domain each node is, for each node label that an affinity rule names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Topologies:
     def __init__(self, book: RuleBook, mirror: Mirror) -> None:
         self.book = book
         self.mirror = mirror
-        self._reported: dict[str, dict[str, str]] = {}  # the reported domain of each node, by topology
-        self.changed: dict[str, None] = {}  # nodes that have joined, or may have changed labels or taints
+        self._reported: dict[str, dict[str, str]] = {}  # by topology, then by node: the reported domain
+        self.changed: dict[str, None] = {}  # nodes that have joined, or whose labels or taints may have changed
 
     def leave(self, node: str) -> None:
         """Forget a node that is gone."""
@@ -23,7 +23,7 @@ class Topologies:
             known.pop(node, None)
 
     def tell(self, core: Core) -> None:
-        """Emit events for the changes that have not been reported."""
+        """Report the changes since the last call to the core, as events."""
         index, changed, self.changed = core.state.node_index, self.changed, {}
         for topology, eligible in self.book.topologies.items():
             among = changed if topology in self._reported else index

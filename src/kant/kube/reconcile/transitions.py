@@ -1,6 +1,6 @@
 """Transitions of the job of a workload: each is recorded on the workload and reported to the core as events.
 
-The decision for a transition is made elsewhere: by `workloads`, by `partially_bound`, and by the plans of the core.
+This module does not decide on transitions: `workloads`, `partially_bound` and the plans of the core do.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from kant.model.placement import COUNTED, Allocation
 
 @dataclass(eq=False)
 class Transitions:
-    """`by_job` has the workloads that are jobs of the core.
+    """`by_job` has the workloads that are jobs of the core, by the id of the job.
 
     `to_bind` and `to_evict` have workloads for the driver to act on; `completed` has gangs that have become complete,
     and for how many seconds they were partially bound. `partial` has workloads of which some pods are bound and others
-    not. `unprotected` has workloads of which the core does not know yet whether they may be preempted.
+    not. `unprotected` has workloads for which the core must still be told whether they may be preempted.
     """
 
     core: Core
     mirror: Mirror
     translation: Translation
     existing_pods: ExistingPods
-    in_flight: Collection[str]  # pods whose binding has not been answered
+    in_flight: Collection[str]  # uids of pods whose binding has not been answered
 
     def __post_init__(self) -> None:
         self.filters = self.translation.filters
@@ -53,23 +53,23 @@ class Transitions:
         self.partial: dict[Workload, None] = {}
         self.unprotected: dict[Workload, None] = {}
         self.unbound: dict[Workload, None] = {}  # started workloads that are not known to be bound
-        self.vacated: dict[Workload, None] = {}  # have lost pods since they were bound
+        self.vacated: dict[Workload, None] = {}  # workloads that have lost pods since they were bound
         self._unplaced: dict[Workload, None] = {}  # workloads that have waited, and may still wait
-        self.changed: dict[tuple[str, str], None] = {}  # pods that may count in other classes, each with its node
+        self.changed: dict[tuple[str, str], None] = {}  # (uid, node) of pods that may count otherwise now
         self.closed: set[str] = set()  # nodes that accept no pod now
-        self.refused: dict[Workload, None] = {}  # workloads whose start filters have forbidden
-        self.nowhere: dict[Workload, str] = {}  # single pods (uid) that no node accepts now
-        self.node_names = self.core.state.node_rows.names  # the names of all rows, also while nodes join
+        self.refused: dict[Workload, None] = {}  # workloads whose start node filters have refused
+        self.nowhere: dict[Workload, str] = {}  # the uid of the pod of workloads that filters keep from all nodes
+        self.node_names = self.core.state.node_rows.names  # the node names by row, kept current while nodes join
 
     def is_in_flight(self, workload: Workload) -> bool:
-        """Whether a binding of the workload is unanswered: until then no other workload gets its places."""
+        """Whether a binding of the workload is unanswered. Meanwhile no other workload gets its allocation."""
         return any(slot.pod in self.in_flight for slot in workload.slots)
 
     # --- becoming a job -------------------------------------------------------------------------------------------
 
     def submit(self, workload: Workload, bound: list[Pod], waiting: list[Pod], more: list[Pod] | None = None) -> None:
-        """Submit a workload as a job; bound pods keep their places. With `more` pods it is an elastic gang, with the
-        `waiting` ones as its floor. Raises InputError."""
+        """Submit a workload as a job; bound pods stay on their nodes. With `more` pods it is an elastic gang, with the
+        `waiting` pods as its floor. Raises InputError."""
         core = self.core
         more = more or []
         found = self.translation.job(core, workload.group, [*bound, *waiting, *more])
@@ -91,7 +91,7 @@ class Transitions:
         workload.slots = [self._slot_of(member) for member in members[: len(bound)]]
 
     def _members(self, found: GangJob, pods: Sequence[Pod]) -> list[Member]:
-        """Return the pods, each with its group of the job."""
+        """Return the pods, each with its requests and the index of its group in the job."""
         groups = [at for at, group in enumerate(found.job.groups) for _ in range(group.count)]
         group_of = dict(zip(found.pods, groups, strict=True))
         return [Member(pod, found.job.groups[at].demand, at) for pod in pods for at in (group_of[pod.metadata.name],)]
@@ -102,7 +102,7 @@ class Transitions:
         self._unplaced[workload] = None
 
     def unplaced(self, *phases: Phase) -> list[Workload]:
-        """Return the jobs in these phases (WAITING or REJECTED) without a scan of running ones."""
+        """Return the workloads in these phases (WAITING or REJECTED), without a scan of running ones."""
         self._unplaced = {one: None for one in self._unplaced if one.phase in (Phase.WAITING, Phase.REJECTED)}
         return [one for one in self._unplaced if one.phase in phases]
 
@@ -113,30 +113,30 @@ class Transitions:
         return list(self.unbound | self.vacated)
 
     def came(self, workload: Workload, job: Job, members: list[Member]) -> None:
-        """Note that the workload is this waiting job of the core."""
+        """Note that the core has submitted `job`, which waits, for this workload."""
         workload.job, workload.members, workload.reason = job.id, members, ""
         self.waits(workload)
         workload.adopted = False
         self.by_job[job.id] = workload
 
     def withhold(self, workload: Workload, waiting: list[Pod]) -> str:
-        """Submit a workload and cancel it at once, to have it on record. Returns its public id. Raises as `submit`."""
+        """Submit a workload and cancel it at once, to record it. Returns the job's public id. Raises as `submit`."""
         self.submit(workload, [], waiting)
         job = workload.job
         self.end(workload)
         return public_id(job)
 
     def _slot_of(self, member: Member) -> Slot:
-        """Return the slot of a bound pod, from the pieces that it holds."""
+        """Return the slot of a bound pod, with the GPUs that it is known to hold."""
         pod, devices = member.pod, self.translation.holdings(member.pod)[0][1]
         return Slot(pod.spec.node_name, member.demand, pod.metadata.uid, True, devices=devices, group=member.group)
 
     def adopt(
         self, workload: Workload, bound: list[Pod], floor: int = 0, tasks: Tasks = (), known: bool = True
     ) -> None:
-        """Make the bound pods a running job on their nodes, whatever they ask for, with a floor of `floor` pods.
+        """Make the bound pods a running job on their nodes, whatever they request. `floor`: minimum pods (0: all).
 
-        While its group is not `known`, the job is not preempted: it might only have to shrink.
+        While its group is not `known`, the job is not preempted, since it may turn out that it can shrink instead.
         """
         first = starting_pods(tasks, (), bound, floor) if 0 < floor < len(bound) else bound
         chosen = {pod.metadata.uid for pod in first}
@@ -151,7 +151,7 @@ class Transitions:
     # --- starting -------------------------------------------------------------------------------------------------
 
     def start(self, workload: Workload, allocation: Allocation, held: Allocation | None = None) -> None:
-        """Carry out a start of the core: give the pods their places. `held` is what the workload had before."""
+        """Carry out a start that the core decided: give the pods slots. `held`: the allocation of pods bound before."""
         core = self.core
         kept = workload.slots if held is not None else []
         rest = allocation if held is None else _without(allocation, held)
@@ -184,7 +184,7 @@ class Transitions:
                 self.filters.promises.promise(slot.node, slot.pod)
                 self.changed[slot.pod, slot.node] = None
                 if workload.group is not None and slot.pod in pods:
-                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may leave before it is seen as bound
+                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # the pod may go before it is seen bound
         self._plan_devices(workload, slots)
         self.filters.promise_volumes(self._to_bind(slots))
         self.unbound[workload] = None
@@ -192,7 +192,7 @@ class Transitions:
         self.to_bind.append(workload)
 
     def _plan_devices(self, workload: Workload, slots: list[Slot]) -> None:
-        """Reserve the devices for the pods of a workload; `check` has found that there are enough."""
+        """Reserve the devices for the claims of a workload's pods; `check` has found that there are enough."""
         claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
             allocations, leaving = self.translation.devices.allocations, self.filters.promises.leaving
@@ -206,7 +206,7 @@ class Transitions:
         return slots_of(allocation, workload.members, self.node_names, job, partly=True)
 
     def fits_nowhere(self, workload: Workload) -> None:
-        """Note a single pod that the core cannot place, if filters keep it from nodes."""
+        """Note in `nowhere` a single pod that the core cannot place, if node filters keep it from nodes."""
         if self.core.scheduler.profile.preemption is None or len(workload.members) != 1 or workload.slots:
             return
         pod = workload.members[0].pod
@@ -214,7 +214,7 @@ class Transitions:
             self.nowhere[workload] = pod.metadata.uid
 
     def kept_by_filters(self, workload: Workload) -> str:
-        """Return which filters keep a single pod from nodes that would hold it, in one sentence; "" for none."""
+        """Return, as one sentence, which filters keep a single pod from nodes with the capacity for it; "" for none."""
         if len(workload.members) != 1:
             return ""
         pod, filters = workload.members[0].pod, self.filters
@@ -227,7 +227,7 @@ class Transitions:
         return self.check(workload, self.slots_of(workload, allocation), {slot.pod for slot in victims})
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
-        """Return why filters forbid these slots for the pods of a workload; "" if they allow them."""
+        """Return why node filters forbid the pods in these slots; "" if they pass. Pods in `going` are ignored."""
         filters, placed = self.filters, self._to_bind(slots)
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
@@ -239,7 +239,7 @@ class Transitions:
         return why
 
     def may_run_on(self, node: str, pod: Pod) -> bool:
-        """Whether a pod may run on a node, by all rules of a first placement."""
+        """Whether a pod may run on a node by its constraints on nodes and by the node filters."""
         admits = node not in self.closed and self.translation.eligible.admits(pod, node)
         return admits and not self.filters.check([(node, pod)])
 
@@ -247,7 +247,7 @@ class Transitions:
         return [(slot.node, pod) for slot, pod in coming(slots, self.mirror.pods)]
 
     def started_elsewhere(self, workload: Workload) -> bool:
-        """Note that another scheduler has bound all pods of a workload. Returns False if it has not."""
+        """Note a start if another scheduler has bound all pods of a workload. Returns False if it has not."""
         pods = [self.mirror.pods.get(member.pod.metadata.uid) for member in workload.members]
         workload.slots = [
             self._slot_of(replace(member, pod=pod))
@@ -264,7 +264,7 @@ class Transitions:
         return True
 
     def time_partial(self, workload: Workload) -> None:
-        """Note when the workload became partially bound, or that it is complete."""
+        """Note the time if the workload has become partially bound, or that it has become complete."""
         if workload.is_bound:
             if not workload.whole:
                 seconds = self.core.clock() - workload.partial if workload.partial >= 0 else 0.0
@@ -275,11 +275,11 @@ class Transitions:
             self.partial[workload] = None
 
     def count_again(self, slots: Iterable[Slot]) -> None:
-        """Note that the pods of these slots may count in other classes or amounts on their nodes."""
+        """Note that the pods of these slots must be counted again on their nodes."""
         self.changed.update(dict.fromkeys((slot.pod, slot.node) for slot in slots if slot.pod))
 
     def count_promised(self) -> None:
-        """Count, for each node, the pods that are to be bound to it and that the watch has not shown as bound."""
+        """Update `promises`: for each node, the pods that are to be bound to it and that no watch shows as bound."""
         promises = self.filters.promises
         promises.promised.clear()
         unheard = self.mirror.bound_here
@@ -306,7 +306,7 @@ class Transitions:
         self.waits(workload)
 
     def end(self, workload: Workload, kind: type[JobCancelled] | type[JobFinished] = JobCancelled) -> None:
-        """End the job of a workload."""
+        """End the job of a workload: cancelled, or with JobFinished as `kind` finished."""
         self.existing_pods.freed(slot.node for slot in workload.slots)
         self.count_again(workload.slots)
         if workload.job and workload.phase is not Phase.REJECTED:
@@ -322,13 +322,13 @@ class Transitions:
             those.pop(workload, None)
 
     def forget(self, workload: Workload) -> None:
-        """Forget the job of a workload, which the core has dropped."""
+        """Forget the job of a workload, which the core has already ended."""
         self.by_job.pop(workload.job, None)
         workload.job, workload.phase, workload.members, workload.slots = "", Phase.INCOMPLETE, [], []
 
 
 def _without(allocation: Allocation, held: Allocation) -> Allocation:
     left = allocation.tolist()
-    for piece in held[:, :COUNTED].tolist():  # only pieces of the core have the columns for classes
+    for piece in held[:, :COUNTED].tolist():  # only rows from the core have columns for classes
         left.remove(next(one for one in left if one[:COUNTED] == piece))
     return table_of(left)

@@ -1,4 +1,4 @@
-"""Nodes of the API server as nodes of the model: their place in the fabric, who has reserved them, what is wrong."""
+"""Nodes of the API server as nodes of the core: their topology, reservations of whole nodes, and errors in them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class TranslatedNodes:
-    """`levels` are those of the fabric, `reserved` the reservations of whole nodes.
+    """`levels` has the topology levels, `reserved` the reservations of whole nodes.
 
-    `shares_anew`: a node shares its GPUs in another way than every node did when the state was built.
+    `shares_anew`: a node shares its GPUs in a way that no node used when the state was built.
     """
 
     def __init__(self, mirror: Mirror, devices: DynamicResources, shares: GpuShares, complaints: Complaints) -> None:
@@ -43,7 +43,7 @@ class TranslatedNodes:
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
     def begin(self) -> None:
-        """Start over for a new state: determine the levels of the fabric."""
+        """Start over for a new state: determine the topology levels."""
         found, wrong = self._levels()
         self._labels = None if found else _labels_of(self.mirror.nodes.values())
         self.levels = found or levels_seen((self._labels,))
@@ -53,7 +53,7 @@ class TranslatedNodes:
         self.reserved = []
 
     def _levels(self) -> tuple[Levels | None, dict[str, str]]:
-        """Return the levels that Topology objects name, None if no object can be used; and the errors."""
+        """Return the levels that Topology objects name (None: no object is usable), and the errors by object."""
         kinds = [items for kind, items in self.mirror.objects.items() if kind.startswith("topologies") and items]
         if not kinds:
             return None, {}
@@ -62,7 +62,7 @@ class TranslatedNodes:
         return levels_of(item for items in kinds for item in items.values())
 
     def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
-        """Return a node, its status, until when it is drained (-1: it is not), and how many of its GPUs are missing.
+        """Return a node, its status, until when it is drained (-1: it is not), and how many of its GPUs are lost.
 
         None for a node that cannot be translated.
         """
@@ -85,7 +85,7 @@ class TranslatedNodes:
         return node, status, until, seen.lost
 
     def joins(self, views: Collection[View]) -> bool:
-        """Read the fabric labels of joining nodes. Returns whether the levels, and so all nodes, have changed."""
+        """Read the topology labels of joining nodes. Returns whether the levels, and so all nodes, have changed."""
         if self._labels is not None and (labels := _labels_of(views)).keys() - self._labels:
             self._labels |= labels
             if levels_seen((self._labels,)) != self.levels:
@@ -109,7 +109,7 @@ class TranslatedNodes:
         return tuple(node for node in nodes if node.pool in kept)
 
     def _amounts(self, view: View) -> tuple[tuple[str, int], ...]:
-        """Return the exact amounts of a node. Resources served through claims have none: their devices are a filter."""
+        """Return a node's amounts of other resources. Those served by claims are unlimited: a filter checks them."""
         amounts = dict(amounts_at(view))
         if self.mirror.has_devices:
             amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}
@@ -117,7 +117,7 @@ class TranslatedNodes:
 
 
 def matches(reserved: ReservedNodes, labels: dict[str, str]) -> bool:
-    """Whether a node with these labels is reserved."""
+    """Whether this reservation reserves a node with these labels."""
     return all(labels.get(key) == value for key, value in reserved.selector.items())
 
 

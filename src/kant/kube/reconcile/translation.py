@@ -1,7 +1,7 @@
-"""Translation: the objects of the mirror as objects of the model, with the state needed for that.
+"""Translation: turns the objects of the mirror into objects of the core, with the state that this needs.
 
-The rules themselves are in the modules that it calls, each a pure function of the objects. A malformed object causes
-one error about it (`InputError`), and affects no other object.
+The rules are pure functions in `kant.kube.translate`. A malformed object causes one error about that object
+(`InputError`), and affects no other object.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ REFILLED = 10 * SECOND
 
 
 class Translation:
-    """`groups` has the objects of groups by the API path at which they were read; None if there is none.
+    """`groups` has the objects of groups by the API path at which they were read; None: no object has the path.
 
-    `stale`: the state no longer matches the requests of pods and objects. `booked` are the reservations of GPUs.
+    `stale`: the state no longer matches pods and objects, and must be rebuilt. `booked` has the reservations of GPUs.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", shadow: tuple[str, ...] = ()) -> None:
@@ -75,7 +75,7 @@ class Translation:
         self.epoch = 0
 
     def beginning(self, now: int) -> int:
-        """Return time zero of a state built now, as microseconds since 1970: the creation of the oldest live pod."""
+        """Return time zero of a state built now: the creation of the oldest live pod, in microseconds since 1970."""
         live = (pod for pod in self.mirror.pods.values() if not is_over(pod))
         first = min((pod.metadata.creation_timestamp for pod in live if pod.metadata.creation_timestamp), default="")
         return min(microseconds(first, "pod"), now) if first else now
@@ -83,7 +83,7 @@ class Translation:
     # --- a state is built ---------------------------------------------------------------
 
     def begin(self, zero: int) -> None:
-        """Start over for a new state: determine failing filters, the levels of the fabric, and node reservations."""
+        """Start over for a new state: determine failing filters, the topology levels, and reservations."""
         mirror = self.mirror
         self.stale, self.epoch = False, zero
         self.complaints.clear()
@@ -98,7 +98,7 @@ class Translation:
             self._read_reservations(reservations.values(), zero)
 
     def _read_reservations(self, objects: Iterable[Unstructured], zero: int) -> None:
-        from kant.kube.translate.reservations import BookedGpus, reservation_of  # few clusters have one
+        from kant.kube.translate.reservations import BookedGpus, reservation_of  # few clusters have these
 
         for item in objects:
             try:
@@ -112,7 +112,7 @@ class Translation:
                 self.nodes.reserved.append(reserved)
 
     def _begin_rules(self) -> None:
-        """Determine the classes that affinity rules name, before any pod is counted."""
+        """Determine the pod classes that affinity rules name, before any pod is counted."""
         self.rule_book = RuleBook()
         self.eligible.begin(Topologies(self.rule_book, self.mirror))
         for pod in self.mirror.pods.values():
@@ -128,7 +128,7 @@ class Translation:
     # --- nodes ---------------------------------------------------------------
 
     def next_change(self, now: int) -> int:
-        """Return when a reservation begins or ends, or device selectors are tried again; FOREVER for never."""
+        """Return when a node reservation next begins or ends, or device selectors are tried again; FOREVER: never."""
         times = [time for reserved in self.nodes.reserved for time in (reserved.start, reserved.end) if time > now]
         times += [now + REFILLED] if self.devices.has_exceeded_limits else []
         return min(times, default=FOREVER)
@@ -142,11 +142,11 @@ class Translation:
         return pod.spec.scheduler_name == self.scheduler
 
     def is_free(self, pod: Pod) -> bool:
-        """Whether a waiting pod may start: it has no gate of another controller and no hold."""
+        """Whether a waiting pod may start: no other controller gates the pod, and no user holds it."""
         return all(gate.name == GATE for gate in pod.spec.scheduling_gates) and not is_held(pod)
 
     def group_spec(self, ref: GroupRef) -> GroupSpec | None:
-        """Return the known properties of a group, by its object if it has one; None while that is unread.
+        """Return the properties of a group, from its object if it has one; None while that object is unread.
 
         Raises InputError for a malformed object, and for a missing one that the group requires.
         """
@@ -168,43 +168,43 @@ class Translation:
         return spec._replace(least=ref.least) if ref.least and not spec.alone else spec
 
     def demand(self, pod: Pod, where: str = "") -> Demand:
-        """Return the requests of a pod. Raises InputError."""
+        """Return the resources that a pod requests. Raises InputError if its spec is invalid."""
         where = where or f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
         return with_gpus(self.shares.demand(pod, where), self.devices.gpus(pod))
 
     def used(self, pod: Pod) -> Demand:
-        """Return what a pod uses of the node that it is bound to, even if its spec is invalid."""
+        """Return what a bound pod uses of its node, even if the pod's spec is invalid."""
         return with_gpus(self.shares.used(pod), self.devices.gpus(pod))
 
     def holdings(self, pod: Pod) -> list[Holding]:
-        """Return what a pod holds of the node that it is bound to, including which GPUs."""
+        """Return what a bound pod holds of its node, each amount with a bit mask of its GPUs (0: unknown)."""
         (demand, devices), *more = self.shares.holdings(pod)
         return [(with_gpus(demand, self.devices.gpus(pod)), devices), *more]
 
     def rules(self, pod: Pod, apart: PodAntiAffinity | None = None) -> PodRules:
         """Return the classes in which a pod counts, and its affinity rules for other pods. Raises InputError.
 
-        `apart` is a further class of the pod, with a limit per node.
+        `apart` is a further class of the pod, with a limit of such pods per node.
         """
         return apart_from(self.rule_book.rules(pod), apart)
 
     def rules_there(self, pod: Pod, foreign: bool) -> PodRules:
-        """Return the rules of a bound pod, even if its spec is invalid."""
+        """Return the rules of a bound pod; only its classes and amounts if it is `foreign` or its spec is invalid."""
         with suppress(InputError):
             if not foreign:
                 return self.rules(pod)
         return self.rule_book.counted(pod)
 
     def apart(self, key: str, pods: Sequence[Pod]) -> PodAntiAffinity | None:
-        """Return the class that limits the pods of a waiting workload per node; None for no limit."""
+        """Return the pod class by which the pods of a waiting workload are limited per node; None: no limit."""
         if key in self.filters.apart:
             return PodAntiAffinity(f"gang {key}")
         return self.filters.limit(pods[0]) if len(pods) == 1 else None
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> GangJob:
-        """Return the job of waiting pods. Raises InputError.
+        """Return the job of waiting pods. Raises InputError if they cannot be a job, or not yet.
 
-        `filters`: constraints on nodes beyond the specs; by default, all current shortages.
+        `filters` returns requirements on nodes besides those in a pod's spec; None: those of all node filters.
         """
         check_claims_of(pods, self.devices, self.filters)
         check_provisioning(pods, self.mirror)
@@ -226,11 +226,11 @@ class Translation:
         return found._replace(job=replace(job, id=core.fresh_id(job.id)))
 
     def job_but_for_filters(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
-        """Return the job of a pod, ignoring filters for devices and volumes. Raises as `job` does."""
+        """Return the job of a pod without node filters for devices and volumes. Raises as `job` does."""
         return self.job(core, ref, [pod], self.shares.requirements).job
 
     def joining_job(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
-        """Return a pod that may join a running gang as a job of its own. Raises as `job` does."""
+        """Return the job that a pod, which may join a running gang, would be by itself. Raises as `job` does."""
         check_claims_of([pod], self.devices, self.filters)
         job = self._job(ref, [pod], self.eligible.requirements_of, self.rules).job
         self.queues.check_namespace(job, [pod])
@@ -238,7 +238,7 @@ class Translation:
         return job
 
     def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> Role:
-        """Return what a pod accepts as nodes, even if no node matches. Raises InputError."""
+        """Return which nodes a pod accepts, even if there is none. Raises InputError."""
         role = role_of(self._job(ref, [pod], self.eligible.requirements_of).job)
         self.eligible.report_sets(core)
         return role
@@ -258,7 +258,7 @@ class Translation:
         filters: Filters | None,
         rules: Callable[[Pod], PodRules] | None = None,
     ) -> GangJob:
-        """Return the job of these pods; without `filters`, as if they selected and preferred no nodes."""
+        """Return the job of these pods. `filters` None: as if the pods neither selected nor preferred nodes."""
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
@@ -278,7 +278,7 @@ class Translation:
         return found
 
     def _child(self, outer: GroupSpec | None, pod: Pod) -> Child:
-        """Return the PodGroup of a pod in a composite group, if that has its own constraint. Raises InputError."""
+        """Return the PodGroup of a pod in a composite group if it has its own constraint, else NO_CHILD; InputError."""
         ref = group_of(pod)
         spec = self.group_spec(ref) if ref is not None else None
         if ref is None or spec is None or outer is None or spec.required in ("", outer.required):
@@ -300,7 +300,7 @@ class Translation:
         return Job(core.fresh_id(f"{meta.namespace}/{meta.name}"), submit, (), preemptible=False)
 
     def bound_at(self, pods: list[Pod]) -> int:
-        """Return when the last of these pods was bound; the creation time of a pod stands in for an unknown time."""
+        """Return when the last of these pods was bound (microseconds of the run); if unknown, when it was created."""
         known = ((pod.metadata, pod.scheduled and pod.scheduled.last_transition_time) for pod in pods)
         return max(microseconds(at or meta.creation_timestamp, meta.name) for meta, at in known) - self.epoch
 

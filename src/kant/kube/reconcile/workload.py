@@ -15,22 +15,22 @@ from kant.kube.translate.groups import GroupRef
 class Phase(Enum):
     """The phase of a workload."""
 
-    INCOMPLETE = "incomplete"  # no job yet: pods are missing, or something is wrong
+    INCOMPLETE = "incomplete"  # no job yet: pods are missing, or there is an error
     WAITING = "waiting"
-    PLACED = "placed"  # its pods are bound or being bound
-    LEAVING = "leaving"  # its pods are being evicted
-    REJECTED = "rejected"  # it can never run on the present nodes
+    PLACED = "placed"  # the pods are bound or being bound
+    LEAVING = "leaving"  # the pods are being evicted
+    REJECTED = "rejected"  # the job can never run on the present nodes
 
 
 @dataclass(slots=True, eq=False)
 class Workload:
-    """One gang or pod. `job` is its id in the state, "" while it has no job there.
+    """One gang or pod. `job` is the id of its job in the core, "" while it has none.
 
-    `slots` are the places of a placed workload. `members` has the pods of a waiting workload, or those that may join a
+    `slots` has a slot for each pod once placed. `members` has the pods of a waiting workload, or those that may join a
     running one. `least` is the lowest minimum number of pods that its group has required since the start. `floor` pods
-    of an elastic gang have to run (0: all), not counting the `ended` ones, which succeeded. `kinds` distinguish the
-    groups of its job. `partial` is when (seconds) it became partially bound, -1 while it is not. `reason` is the last
-    report on why it waits. A `foreign` workload belongs to another scheduler: it is counted and never changed.
+    of an elastic gang must run (0: all), without the `ended` pods, which have succeeded. `kinds` has the kind of pods
+    of each group of its job. `partial` is when (seconds) it became partially bound, -1 while it is not. `reason` is the
+    last report on why it waits. A `foreign` workload belongs to another scheduler: it is counted and never changed.
     """
 
     key: str
@@ -41,28 +41,28 @@ class Workload:
     members: list[Member] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     reason: str = ""
-    queued: bool = False  # it waits for quota or for its queue, and more nodes would not help
+    queued: bool = False  # waits for quota or its queue: more nodes would not help
     held: str = ""  # the public id of its job while a user holds it; "" otherwise
     wrong: str = ""  # the error in the group that its pods name
-    refused: str = ""  # why it loses its places once all of its bindings have been answered
-    blameless: bool = False  # whether the refusal was not its fault
-    adopted: bool = False  # its job states what its pods hold, but not their constraints on nodes
-    unread: bool = False  # it was adopted before its group had been read
-    lacking: int = 0  # pods of a partially bound gang that have no place yet
+    refused: str = ""  # why it must wait again once all its bindings are answered
+    blameless: bool = False  # whether, after `refused`, it may be placed elsewhere at once
+    adopted: bool = False  # its job was made from bound pods, without their constraints on nodes
+    unread: bool = False  # adopted before its group's object had been read
+    lacking: int = 0  # number of pods of a partially bound gang that are not placed
     partial: float = -1.0
-    after: frozenset[str] = frozenset()  # pods on any node that have to be gone before its own pods are bound
-    whole: bool = False  # all of its pods have been bound at the same time
-    protected_until: float = -1.0  # (seconds) not preempted until then, since its eviction was refused
-    protected: tuple[str, str] = ("", "")  # its job, and the reported reason why that may not be preempted
+    after: frozenset[str] = frozenset()  # uids of pods that must be gone before its pods are bound
+    whole: bool = False  # whether all pods have been bound at the same time
+    protected_until: float = -1.0  # after a refused eviction: not preempted before this time (s)
+    protected: tuple[str, str] = ("", "")  # the job, and the reported reason why it may not be preempted
     least: int = 0
     floor: int = 0
     ended: int = 0
     kinds: list[Kind] = field(default_factory=list)
-    asked: frozenset[str] = frozenset()  # the pods that it had when its group was last read
+    asked: frozenset[str] = frozenset()  # uids of its pods when its group was last read
 
     @property
     def is_bound(self) -> bool:
-        """Whether all pods (of an elastic gang: its floor) are or were bound, or are yet to be created."""
+        """Whether all pods (of an elastic gang: its floor) are bound, have succeeded, or are not yet created."""
         if self.floor and not self.lacking:
             return sum(slot.settled for slot in self.slots) >= self.floor
         for slot in self.slots:
@@ -79,5 +79,5 @@ def give_up(slots: Iterable[Slot]) -> None:
 
 
 def waits(pod: Pod) -> bool:
-    """Whether a pod exists, is not being deleted and has no node."""
+    """Whether a pod has no node, and is not being deleted."""
     return not pod.spec.node_name and pod.metadata.deletion_timestamp is None

@@ -1,1 +1,1 @@
-"""What a replica serves over HTTP: probes, metrics, the page and its data."""
+"""What a replica serves over HTTP: probes, metrics, the web page and its data."""

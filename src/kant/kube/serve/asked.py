@@ -1,7 +1,7 @@
-"""Questions of `kubectl kant`, answered by the leader from the state by which it decides.
+"""Questions of `kubectl kant`, which the leader answers from the state with which it schedules.
 
-They arrive through the API server, which decides who may use the Service (`get` on services/proxy), and prove that the
-caller may read the Lease of the leader (connect/ticket.py). Other requests from the pod network are not answered.
+Questions arrive through the API server, which decides who may use the Service (`get` on services/proxy), and are signed
+to prove that the caller may read the leader's Lease (connect/ticket.py). Others from the pod network are not answered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDEST = 10_000
 
 
 class NotYetError(InputError):
-    """The answer is being computed."""
+    """The answer is still being computed: ask again."""
 
     reason = NOT_YET
 
@@ -34,10 +34,10 @@ class NoForecastError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a pod or job `name` of a namespace; "" asks about all.
+    """A question, `word`, about a pod or job `name` of a namespace; with name "" about all.
 
-    With `brief` the answer does not wait for a forecast. The answer is JSON, or text for `columns` characters (0:
-    unlimited), with or without colours.
+    With `brief` the answer does not wait for a forecast. The answer is JSON, or text with lines of `columns` characters
+    (0: unlimited), with or without colours.
     """
 
     word: str
@@ -50,8 +50,8 @@ class Question:
 
 
 def routes(ticket: str, answer: Callable[[Question], Awaitable[bytes]]) -> list[web.RouteDef]:
-    """Return the routes of the questions. `answer` raises NotLeadingError, NotYetError, NoForecastError, or InputError
-    for a wrong question."""
+    """Return the routes for questions. `answer` may raise NotLeadingError, NotYetError, NoForecastError, and InputError
+    for an invalid question."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if not is_signed(ticket, request.raw_path):

@@ -1,4 +1,4 @@
-"""The run of a leader, from one build of its state to the next: its core, its record, and answers about them.
+"""The run of a leader, from one build of its state to the next: its core, and the record of what happened.
 
 The code for answers is imported with the first request (`serve/questions`).
 """
@@ -27,7 +27,7 @@ class NotLeadingError(InputError):
 
 
 class LedRun:
-    """It has no core while another replica leads. `optimality` has the results of the solver on its state."""
+    """The run of this replica; without a core while another one leads. `optimality` has the solver's results on it."""
 
     def __init__(self, forecasts: StartForecasts, solver: Solver = no_solver) -> None:
         self.forecasts = forecasts
@@ -49,17 +49,17 @@ class LedRun:
 
     @property
     def mark(self) -> tuple[object, ...]:
-        """A value that differs once something has changed."""
+        """A value that changes with every change of a job, a node or the run; () while another replica leads."""
         run = self._run
         return () if run is None else (run.name, run.jobs.log.end, run.pieces.log.end, len(run.nodes))
 
     def present(self) -> tuple[Core, RunRecord]:
-        """Return the core and its record. Raises NotLeadingError if there is none with a complete state."""
+        """Return the core and its record. Raises NotLeadingError without a core, or while its state is incomplete."""
         if self._run is None or (core := self.settled_core()) is None:
             raise NotLeadingError
         count_from(core.zero)
         return core, self._run
 
     def settled_core(self) -> Core | None:
-        """Return the core that decides, if there is one with a complete state."""
+        """Return the core; None without one, or while its state is incomplete."""
         return self._core if self._core is not None and self._core.is_settled else None

@@ -1,4 +1,4 @@
-"""Telemetry of a cluster: the metrics of every live Kant, and those of a Kant that binds pods.
+"""The metrics of Kant on Kubernetes: those that every running Kant has, and those about pods and the API server.
 docs/kubernetes-metrics.md lists each name.
 """
 
@@ -66,7 +66,7 @@ class KubeTelemetry(telemetry.Telemetry):
         self._observe("kant_bind_duration_seconds", seconds)
 
     def bind_failed(self, code: int | str) -> None:
-        """Count a failed binding. `code` is an HTTP status, or a word such as `timeout`."""
+        """Count a failed binding. `code` is an HTTP status, or a word for the reason."""
         self._inc("kant_bind_errors", code=str(code))
         self._inc("scheduler_schedule_attempts", result="error", profile="kant")
 
@@ -86,7 +86,7 @@ class KubeTelemetry(telemetry.Telemetry):
 
 
 class _KubeGauges(StateGauges):
-    """Adds the age of the watches, and a counterpart of kube-scheduler's gauge of pending pods."""
+    """Adds the seconds since each watch's last message, and a counterpart of kube-scheduler's gauge of pending pods."""
 
     telemetry: KubeTelemetry
 

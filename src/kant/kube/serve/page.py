@@ -1,8 +1,8 @@
-"""The page of Kant on Kubernetes, and its data under /v1, for callers on the loopback of the pod.
+"""The web page of Kant on Kubernetes, and its data under /v1, for callers on the loopback interface of the pod.
 
-Callers use `kubectl port-forward`, which Kubernetes authorizes, and may ask any question; a what-if is one too, though
-it is sent by POST. Other callers get answers to signed questions (`connect/ticket.py`), as `kant ops --kube` does.
-Orders need a token of the caller's own (`user/page_orders.py`).
+Callers use `kubectl port-forward`, which Kubernetes authorizes, and may ask any question, also a what-if (by POST).
+Other callers, such as `kant ops --kube`, get answers to signed questions only (`connect/ticket.py`). Orders need a
+token of the caller's own (`user/page_orders.py`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kant.live.questions import UnknownJobError
 from kant.model.errors import InputError
 
 HERE = ("localhost", "127.0.0.1", "[::1]")
-LOOK = 0.5  # seconds between two checks for news
+LOOK = 0.5  # seconds between two checks for changes
 BEAT = 15.0  # seconds after which a quiet stream sends a keep-alive
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 WhatIf = Callable[[str, int, bytes, Callable[[], bool]], Awaitable[tuple[int, bytes]]]
-"""Answers a question about the futures of a journal: its path, the present (microseconds since the Unix epoch), the
-question as JSON, and a function that says whether the caller is gone. Returns an HTTP status and JSON."""
+"""Answers a question about a journal. Its arguments are the journal's path, the present (microseconds since the Unix
+epoch), the question as JSON, and whether the caller is gone. Returns an HTTP status and JSON."""
 
 
 class StrangerError(Exception):
-    """The API server does not know the caller: has an HTTP status and a sentence."""
+    """The API server does not accept the caller: `code` is the HTTP status to answer with."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -48,7 +48,7 @@ class OrderDesk(Protocol):
     """Carries out the orders of callers (cancel, hold and the like) with their own tokens."""
 
     async def caller(self, request: web.Request) -> tuple[str, list[str]]:
-        """Return the name of the caller, "" without a token, and the orders that they may try. Raises StrangerError."""
+        """Return the caller's name ("": no token), and the orders that they may give. Raises StrangerError."""
         ...
 
     def routes(self) -> list[tuple[str, Handler]]:
@@ -56,16 +56,16 @@ class OrderDesk(Protocol):
         ...
 
     async def operations(self) -> list[Any]:
-        """Return the latest plans and actions of `kant ops`. Raises InputError."""
+        """Return the latest plans and actions of `kant ops`. Raises InputError if they cannot be read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """The files of the page, the handler of its what-ifs, and the answer of /v1/profiles, which these may name.
+    """The files of the page, the handler of its what-ifs, and the answer of /v1/profiles: profiles for what-ifs.
 
-    `orders` makes the order desk for an API server. `view` is the state as operations see it; `past` answers their
-    questions about the journal.
+    `orders` returns an order desk for an API server. `view` returns the state as `kant ops` sees it; `past` answers the
+    questions of `kant ops` about the journal.
     """
 
     files: tuple[web.RouteDef, ...]
@@ -77,11 +77,11 @@ class PageContent:
 
 
 def routes(questions: LeaderQuestions, page: PageContent, config: Config, ticket: str = "") -> list[web.RouteDef]:
-    """Return all routes; orders go to the API server of `config`. Callers from elsewhere may ask with the `ticket`."""
+    """Return all routes; orders go to the API server of `config`. Questions signed with `ticket` may be remote."""
     orders = page.orders(config)
 
     def job(request: web.Request) -> str:
-        # unquoted a second time: API servers decode an encoded slash once
+        # unquoted once more: API servers decode an encoded slash only once
         return unquote(request.match_info["job"])
 
     async def whoami(request: web.Request) -> dict[str, Any]:
@@ -122,11 +122,11 @@ def routes(questions: LeaderQuestions, page: PageContent, config: Config, ticket
 
 
 class _UnreadError(Exception):
-    """A question that cannot be read: has a sentence and an HTTP status."""
+    """A question that cannot be read; its arguments are a sentence and an HTTP status."""
 
 
 async def _asked_by_post(request: web.Request) -> bytes:
-    """Read a JSON body, which no form on another page can send."""
+    """Return the body, if it is JSON: a form on another web page cannot send that."""
     if request.content_type != "application/json":
         raise _UnreadError("POST /v1/whatif: expected the Content-Type application/json", 415)
     try:
@@ -142,7 +142,7 @@ async def _asked_by_query(request: web.Request) -> bytes:
 def _of_journal(
     questions: LeaderQuestions, answer: WhatIf, asked_by: Callable[[web.Request], Awaitable[bytes]]
 ) -> Handler:
-    """Return a handler of questions about the journal that this leader writes, such as two futures of it."""
+    """Return a handler of questions about the journal that this leader writes, such as what-ifs."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         try:
@@ -167,7 +167,7 @@ def _of_journal(
 
 
 async def _output(request: web.Request) -> web.StreamResponse:
-    """Tell the caller how to read the output of pods, which Kant may not read."""
+    """Answer with the command that shows the pods' output, which Kant itself may not read."""
     space, _, name = request.match_info["job"].partition("/")
     text = f"[kant: `kant logs --namespace {space} {name}` or kubectl print what it writes]\n".encode()
     headers = {"X-Kant-Offset": "0", "X-Kant-End": str(len(text))}
@@ -190,8 +190,8 @@ def _number(request: web.Request, name: str, low: int, high: int) -> int:
 
 
 def _guarded(handler: Handler, ticket: str = "") -> Handler:
-    """Restrict a handler to the loopback and our own host names, against DNS rebinding; or to requests signed with the
-    `ticket`.
+    """Let a handler serve only callers on loopback that name a local host (against DNS rebinding), and requests signed
+    with the `ticket` ("": none).
     """
 
     async def guarded(request: web.Request) -> web.StreamResponse:
@@ -229,7 +229,7 @@ def _answers(ask: Callable[[web.Request], Any]) -> Handler:
 
 
 def _events(questions: LeaderQuestions) -> Handler:
-    """Return a handler that streams a notice of each change, without its content: the page then reads the record."""
+    """Return a handler that streams an event without content after changes: the page then reads the record."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})

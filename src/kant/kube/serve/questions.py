@@ -1,7 +1,7 @@
-"""What the page of a Kant on Kubernetes shows: the record of the leader's state, and the questions about it.
+"""What the web page of Kant on Kubernetes shows: the record of the leader's state, and answers about that state.
 
-It only answers questions, as the API of one machine does (docs/up.md), as far as these apply. Each state has its own
-record: after a change of the nodes or of the leader, the page starts over.
+The questions are those of the API of one machine (docs/up.md), as far as they apply. Each state has its own record, so
+after a rebuild of the state or a change of leader, the page starts over.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PHASES = {
 MOST_JOBS = 100
 
 Outside = Mapping[str, tuple[str, str]]
-"""Waiting jobs that the core does not know: by name, the phase of each and why it waits."""
+"""Waiting jobs that the core does not know: the phase of each, by name, and why the job waits."""
 
 
 class LeaderQuestions(Questions):
     """Answers questions about the run of a leader.
 
-    `reason` returns why a job waits, "" if unknown. `journal` is the file being written, "" for none. `outside` has the
-    waiting jobs that the core does not know: held ones.
+    `reason` returns why a job waits, "" if unknown. `journal` is the file being written, "" for none. `outside` returns
+    the waiting jobs that the core does not know, since they are held.
     """
 
     kind = "kubernetes"
@@ -60,7 +60,7 @@ class LeaderQuestions(Questions):
         return self.led.present()
 
     def present_journal(self) -> tuple[str, int]:
-        """Return the journal of the state ("": none), and the present time in microseconds since the Unix epoch."""
+        """Return the path of the journal ("": none), and the present time in microseconds since the Unix epoch."""
         core, _ = self.present()
         return self.journal(), core.now + core.zero
 
@@ -82,7 +82,7 @@ class LeaderQuestions(Questions):
         return PHASES[JobStatus(int(run.jobs.table[row, STATUS]))], size
 
     def health(self) -> dict[str, Any]:
-        """Return the size of the cluster, and the present time on the clock of the jobs."""
+        """Return the size of the cluster, and the present time (microseconds since the Unix epoch)."""
         core, run = self.present()
         state = core.state
         return {
@@ -93,7 +93,7 @@ class LeaderQuestions(Questions):
         }  # fmt: skip
 
     def jobs(self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int) -> dict[str, Any]:
-        """Return the recorded jobs, the latest first."""
+        """Return recorded jobs with these properties, the latest first: at most `limit`, from before row `before`."""
         _, run = self.present()
         names, found, live = run.queue_names(), list[dict[str, Any]](), self._live()
         outside = self.outside()
@@ -112,7 +112,7 @@ class LeaderQuestions(Questions):
         return {"jobs": found, "next": None}
 
     def job(self, job: str) -> dict[str, Any]:
-        """Return one job, with its nodes; its GPUs are unknown, as the kubelets choose them."""
+        """Return one job, with its nodes. Its GPUs on them are unknown, since the kubelets choose these."""
         _, run = self.present()
         live = self._live()
         place = self._nodes(live.get(job))
@@ -131,17 +131,17 @@ class LeaderQuestions(Questions):
         return row
 
     def _apart(self, run: RunRecord, row: int, outside: Outside) -> tuple[str, str] | None:
-        """Return the phase of a waiting job that has left the core, and the reason; None for any other job."""
+        """Return the phase of a waiting job that has left the core, and why it waits; None for any other job."""
         left = int(run.jobs.table[row, STATUS]) == JobStatus.CANCELLED
         return outside.get(run.ids[row]) if left else None
 
     def _live(self) -> dict[str, int]:
-        """Return the rows in the state of the jobs that have not ended, by their public ids."""
+        """Return, by public id, the row in the core's state of each job that has not ended."""
         state = self.present()[0].state
         return {public_id(state.ids[row]): row for row in state.live}
 
     def _nodes(self, row: int | None) -> dict[str, str]:
-        """Return the nodes on which a job of the core runs, each with the number of its GPUs there."""
+        """Return the nodes on which the job in a row runs, each with a text such as "2 GPUs"; {}: none."""
         state, counts = self.present()[0].state, Counter[str]()
         for piece in state.running[row].tolist() if row is not None and row in state.running else ():
             counts[state.nodes[piece[NODE]].name] += piece[MASK].bit_count()

@@ -1,4 +1,4 @@
-"""The web server of a replica: probes, metrics, and on loopback only a dump for support."""
+"""The web server of a replica: probes, metrics, and a dump of its state for support, on loopback only."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kant.kube.serve.metrics import KubeTelemetry
 from kant.model.errors import InputError
 
 STALE = 60.0
-"""Seconds of silence of a watch after which a replica is not ready. A quiet watch has a bookmark about every minute."""
+"""Seconds without a message of a watch after which a replica is not ready. A quiet watch gets a bookmark a minute."""
 
 
 @dataclass(slots=True)
 class ProbeChecks:
-    """What the probes call. `unready` returns why the replica is not ready, "" if it is. `dump` is for support."""
+    """What the web server calls. `unready` returns why the replica is not ready ("": ready), `dump` its state."""
 
     unready: Callable[[], str] = lambda: "it has not listed the cluster yet"
     dump: Callable[[], dict[str, Any]] = field(default=dict)
@@ -42,7 +42,7 @@ def unfresh(synced: bool, ages: dict[str, float]) -> str:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parse host and port of `--listen`, such as 0.0.0.0:8080 or [::]:8080. Raises InputError."""
+    """Parse host and port of `--listen`, such as 0.0.0.0:8080, [::]:8080 or :8080. Raises InputError."""
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*):(\d{1,5})", text)
     if match is None or int(match[2]) > 65535:
         raise InputError("--listen", "an address with a port, such as 0.0.0.0:8080", text)
@@ -50,10 +50,10 @@ def address(text: str) -> tuple[str, int]:
 
 
 def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Application:
-    """Return the web application with all routes."""
+    """Return the web application with probes, metrics and the dump."""
 
     async def healthz(_: web.Request) -> web.Response:
-        await asyncio.sleep(0)  # answers only if the event loop runs
+        await asyncio.sleep(0)  # answered only if the event loop runs
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
@@ -80,7 +80,7 @@ def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Applicatio
 
 
 def later(make: Callable[[], Iterable[web.RouteDef]]) -> web.RouteDef:
-    """Return a route for paths that no other matches. `make` is called once, and its routes then serve all requests."""
+    """Return a route for all paths that no other route matches. `make` returns its routes, at the first request."""
 
     @cache
     def router() -> web.UrlDispatcher:
@@ -97,7 +97,7 @@ def later(make: Callable[[], Iterable[web.RouteDef]]) -> web.RouteDef:
 
 
 def failure(sentence: str, status: int, reason: str = UNASKABLE) -> web.Response:
-    """Return an error response, in the format of the page and of the API server."""
+    """Return an error response in a format that both Kant's page and clients of the API server read."""
     said = {
         "error": sentence, "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason,
         "message": sentence,
@@ -112,7 +112,7 @@ def is_loopback(request: web.Request) -> bool:
 
 
 class ProbeServer:
-    """The running web server: `async with ProbeServer(...)`. `port` is the one that was opened."""
+    """The running web server; use as `async with ProbeServer(...)`. `port` is the port on which it listens."""
 
     def __init__(
         self, listen: str, telemetry: KubeTelemetry, health: ProbeChecks, more: Iterable[web.RouteDef] = ()

@@ -1,1 +1,1 @@
-"""Objects of the API as nodes, jobs and queues of the model: pure functions of the objects."""
+"""Pure functions that turn API objects into nodes, jobs and queues of the core's model."""

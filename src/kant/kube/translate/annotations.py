@@ -1,4 +1,4 @@
-"""What labels and annotations of a pod say about queue, run time and place: our keys and those of other schedulers."""
+"""What a pod's labels and annotations say about queue, run time and topology: Kant's keys and other schedulers'."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ PREFERRED = (
     "kueue.x-k8s.io/podset-preferred-topology",
 )
 SEGMENTS = f"{OWN}/segments"
-"""Levels from outside to inside, each with the pods of its segments: `spine=16 leaf=4`."""
+"""Topology levels from outside to inside, each with the number of pods in one segment: `spine=16 leaf=4`."""
 
 SLICE, SLICE_SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
 SLICES = f"{SLICE}-constraints"
-"""As SLICE, as a list of objects, for several levels (Kueue's feature gate TASMultiLayerTopology)."""
+"""SLICE for several levels: the value is a list of objects (Kueue's feature gate TASMultiLayerTopology)."""
 
 MAX_PODS = 10_000_000
 PREEMPTIBLE = {
@@ -51,24 +51,24 @@ PREEMPTIBLE = {
     "volcano.sh/preemptable": {"true": True, "false": False},
     "quota.scheduling.koordinator.sh/preemptible": {"true": True, "false": False},
 }
-"""Keys with the meaning of their values; the first key that a pod has counts."""
+"""Keys that say whether a job may be preempted, with the meaning of their values; a pod's first key counts."""
 
 RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
 NODE_WAIT, PREEMPTION_DELAY = f"{OWN}/node-wait", "kai.scheduler/preemption-delay"
-"""How long the job waits for a new node before it preempts others."""
+"""The annotations with how long the job waits for a new node before it preempts others."""
 
 CHECKPOINTED, CHECKPOINT_EVERY = f"{OWN}/checkpointed-at", f"{OWN}/checkpoint-every"
-"""When the job last saved its work, written on one of its pods; and the interval, if that is not known."""
+"""The annotations with the time of the job's last checkpoint, and with the interval between its checkpoints."""
 
 RESERVATION = f"{OWN}/reservation"
 MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 FRACTIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
-"""Shares of a GPU in KAI's terms.
+"""Annotations with which KAI's users request shares of a GPU.
 
-Its containers do not request a GPU from the kubelet. KAI's binder starts a placeholder pod that takes the whole GPU,
-and so learns which GPU it is. It passes that GPU to the container by a config map, which KAI's webhook added to the pod
-at creation: so the pod must have KAI's own schedulerName. Source: KAI-Scheduler,
+The containers of such pods do not request a GPU from the kubelet. KAI's binder starts a placeholder pod that takes a
+whole GPU, and so learns which GPU that is. The binder passes this GPU to the container by a config map, which KAI's
+webhook adds to a pod at its creation, but only with KAI's own schedulerName. Source: KAI-Scheduler,
 pkg/binder/binding/resourcereservation, pkg/binder/plugins/gpusharing, pkg/admission/webhook/v1alpha2/podhooks.
 """
 
@@ -81,7 +81,7 @@ class Slice(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Annotations(NamedTuple):
-    """As in `Job`; `cuts` are the levels and the pods of segments. All pods of a gang have the same values."""
+    """As in `Job`; `cuts` has level and number of pods of the segments. All pods of a gang have equal values."""
 
     queue: str
     preemptible: bool
@@ -97,7 +97,7 @@ class Annotations(NamedTuple):
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
-    """Return what the pod says or, where it says nothing, its group. Raises InputError for an invalid value."""
+    """Return the values of the pod or, where it has none, of its group. Raises InputError for an invalid value."""
     said = _said(pod, where)
     group = spec or GroupSpec(0)
     for key in FRACTIONS:
@@ -156,7 +156,7 @@ def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level
 
 
 def queue_said(said: dict[str, str]) -> str:
-    """Return the queue that labels and annotations name."""
+    """Return the queue that a pod's labels and annotations (`said`) name, else `default`."""
     return next((said[key] for key in QUEUES if said.get(key)), "default")
 
 
@@ -174,12 +174,12 @@ def _said(pod: k.Pod, where: str) -> dict[str, str]:
 
 
 def _first(said: dict[str, str], keys: tuple[str, ...], otherwise: str) -> tuple[str, str]:
-    """Return the value of the first key that is present, and that key."""
+    """Return the value of the first key with a value, and that key; else `otherwise` and "its group"."""
     return next(((said[key], key) for key in keys if said.get(key)), (otherwise, "its group"))
 
 
 def _preemptible(pod: k.Pod, said: dict[str, str], group: GroupSpec, where: str) -> bool:
-    """Return what the pod or its group says; else whether a controller would re-create the pod."""
+    """Return what the pod or its group says; if neither says anything, whether a controller would re-create the pod."""
     for key, meaning in PREEMPTIBLE.items():
         if key in said:
             if said[key] not in meaning:
@@ -194,7 +194,7 @@ def _training(said: dict[str, str], where: str) -> Training | None:
     """Return how the job is trained. Raises InputError."""
     if not said.get(TRAINING):
         return None
-    from kant.workload.training_text import parse_training  # few jobs have it
+    from kant.workload.training_text import parse_training  # imported here, since few jobs have it
 
     return parse_training(f"{where}, {TRAINING}", said[TRAINING])
 

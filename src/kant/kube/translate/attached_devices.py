@@ -1,7 +1,7 @@
 """Devices that are attached to a node before pods that use them may be bound there (KEP-5007).
 
-A slice lists the conditions for which its devices have to wait; the status of the claim says which are met. Source:
-kube-scheduler's plugin DynamicResources (isClaimReadyForBinding, isClaimTimeout).
+A ResourceSlice lists the conditions for which its devices must wait; the status of the claim says which are met.
+Source: kube-scheduler's plugin DynamicResources (isClaimReadyForBinding, isClaimTimeout).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.times import microseconds
 from kant.model.units import SECOND
 
-PATIENCE = 600  # seconds from the allocation, as kube-scheduler has it by default
+PATIENCE = 600  # seconds from the allocation, the default of kube-scheduler
 
 
 class Unattached(NamedTuple):
-    """Why pods may not be bound yet, in one sentence; `lost`: this allocation can never be used."""
+    """Why pods may not be bound yet, as one sentence. `lost`: the allocation can never be used."""
 
     why: str
     lost: bool

@@ -15,9 +15,9 @@ SOURCES = ("cluster-autoscaler", "karpenter", "eks-auto-mode/compute")
 """Components that the Events name as their source; the last is Karpenter in EKS Auto Mode."""
 
 PASSING = ("in backoff", "not ready for scale-up", "can be vertically scaled")
-"""Phrases of the Cluster Autoscaler about node groups that it cannot enlarge now but may enlarge soon."""
+"""Phrases of the Cluster Autoscaler about node groups that it cannot enlarge now, but may soon."""
 
-MOST_SAID = 200  # characters of a message that are quoted
+MOST_SAID = 200  # maximum characters of a message that are quoted
 
 
 class _Regarding(View, frozen=True):
@@ -40,7 +40,7 @@ class PodEvent(View, frozen=True):
 
 
 class ScaleUp(NamedTuple):
-    """The latest report on a pod. `comes`: a node is being added for it; False: none will be; None: none for now."""
+    """The latest report on a pod. `comes`: a node is being added for the pod; False: none is; None: none for now."""
 
     version: int
     comes: bool | None
@@ -48,12 +48,12 @@ class ScaleUp(NamedTuple):
 
 
 def scale_up_of(event: PodEvent) -> ScaleUp | None:
-    """Return what an Event says about a node for its pod; None if it is about something else."""
+    """Return what an Event says about a new node for its pod; None if the Event is about something else."""
     comes: bool | None
     match event.reason:
         case "TriggeredScaleUp":
             comes = True
-        case "Nominated" if "nodeclaim/" in event.message:  # otherwise it is nominated to an existing node
+        case "Nominated" if "nodeclaim/" in event.message:  # otherwise the pod is nominated to an existing node
             comes = True
         case "NotTriggerScaleUp":
             comes = None if any(word in event.message for word in PASSING) else False
@@ -68,7 +68,7 @@ def scale_up_of(event: PodEvent) -> ScaleUp | None:
 
 
 def of_gang(said: Collection[ScaleUp]) -> ScaleUp | None:
-    """Return the report on a gang as a whole, which needs a node for each pod. None if there is no report."""
+    """Return the worst of the reports on a gang's pods, since all pods need nodes. None if there is no report."""
     return min(said, key=lambda one: (True if one.comes is None else 2 * one.comes, -one.version), default=None)
 
 

@@ -1,7 +1,7 @@
 """Kant's own kinds: their API group, and the decoding of their objects (`queues`, `topology_objects`, `reservations`).
 
-Their schemas are in `manifests/`, with which the API server rejects most errors. Errors that get past it are reported
-when the object is read, and affect only that object. Each kind has a module, which is imported with the first object.
+The API server rejects most errors by the schemas in `manifests/`. Other errors are reported when the object is read,
+and affect only that object. Each kind has a module, which is imported with the first object.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kant.model.errors import InputError
 
 GROUP, VERSION = "scheduling.kant.dev", "v1alpha1"
 API = f"/apis/{GROUP}/{VERSION}"
-"""Objects are at API/queues, API/topologies, API/reservations and API/defragmentations; all are cluster-scoped."""
+"""The path of Kant's API: API/queues, API/topologies, API/reservations, API/defragmentations; all cluster-scoped."""
 
 
 def about(found: Unstructured) -> str:
@@ -23,7 +23,7 @@ def about(found: Unstructured) -> str:
 
 
 def decoded(found: Unstructured, form: type[Any]) -> Any:
-    """Return the spec of an object as `form`. Raises InputError."""
+    """Return the spec of an object as `form`. Raises InputError if it does not match."""
     try:
         return msgspec.json.decode(found.spec, type=form)
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""CSI volumes: how many more a node may attach, and whether there is storage for volumes to be provisioned.
+"""CSI volumes: which of them a node must attach, and whether there is storage for volumes to be provisioned.
 
 Source: kube-scheduler's plugins NodeVolumeLimits (csi.go) and VolumeBinding (hasEnoughCapacity, capacitySufficient,
 nodeHasAccess). kube-scheduler compares each claim alone with the capacity; here all claims of a gang, and those of
@@ -19,14 +19,14 @@ from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, key_
 from kant.model.errors import InputError
 
 Attached = tuple[str, str]
-"""Driver, and the handle of a volume; for a volume yet to be provisioned, its claim."""
+"""The driver and the handle of a volume; for a volume that is still to be provisioned, the driver and the claim."""
 
 CapacityName = tuple[str, str]
 """Namespace and name of a CSIStorageCapacity."""
 
 
 def attached_by(pod: k.Pod, storage: Storage) -> Iterator[Attached]:
-    """Yield the CSI volumes that the node of a pod has to attach for its claims."""
+    """Yield the CSI volumes that a node must attach for the claims of a pod."""
     for claim in storage.existing_claims(pod):
         if claim.spec.volume_name:
             found = handle_of(storage.volumes.get(claim.spec.volume_name))
@@ -45,7 +45,7 @@ def handle_of(volume: k.PersistentVolume | None) -> Attached | None:
 
 
 class VolumeRequest(NamedTuple):
-    """A volume to be provisioned for a claim; `size` is in thousandths of a byte; `node` has to be able to use it."""
+    """A volume to be provisioned for a claim; `size` is in thousandths of a byte; `node` must be able to use it."""
 
     claim: ClaimName
     storage_class: str
@@ -54,14 +54,14 @@ class VolumeRequest(NamedTuple):
 
 
 def requested_by(pod: k.Pod, node: k.Node, storage: Storage, drivers: Collection[str]) -> Iterator[VolumeRequest]:
-    """Yield the volumes to be provisioned for the claims of a pod on a node, by drivers that report their capacity."""
+    """Yield the volumes that those of `drivers` must provision for the claims of a pod on a node."""
     yield from requests_of(unbound_claims(pod, storage), node, storage, drivers)
 
 
 def requests_of(
     claims: Iterable[k.Claim], node: k.Node, storage: Storage, drivers: Collection[str]
 ) -> Iterator[VolumeRequest]:
-    """Yield the volumes to be provisioned for these claims on a node, by drivers that report their capacity."""
+    """Yield the volumes that those of `drivers` must provision for these claims on a node."""
     for claim in claims:
         own = storage.class_of(claim)
         size = asked_of(claim)
@@ -82,7 +82,7 @@ class Capacities:
                 self._index.setdefault(one.storage_class_name, {}).setdefault(label, []).append(one)
 
     def reached(self, request: VolumeRequest) -> Iterator[CapacityName]:
-        """Yield the capacity objects with enough storage for this volume alone."""
+        """Yield the capacity objects that reach the node and have enough storage for this volume alone."""
         labels = request.node.metadata.labels or {}
         for (key, value), found in self._index.get(request.storage_class, {}).items():
             if key and labels.get(key) != value:
@@ -95,11 +95,11 @@ class Capacities:
     def shared_out(
         self, requests: Iterable[VolumeRequest], before: Iterable[VolumeRequest] = ()
     ) -> list[VolumeRequest]:
-        """Return the requests that cannot be met all together, the largest first, after those in `before` are met.
+        """Return the requests that find no storage after those in `before` and larger ones, the largest first.
 
         A driver that reports only its largest possible volume is taken to have unlimited capacity in total.
         """
-        first, rest = _by_size(before), _by_size(requests)  # it is unknown which capacities `before` uses
+        first, rest = _by_size(before), _by_size(requests)  # from which capacities `before` takes storage is unknown
         if not self._unmet(sorted([*first, *rest], key=_largest_first), {}):
             return []
         left: dict[CapacityName, int] = {}
@@ -107,7 +107,7 @@ class Capacities:
         return self._unmet(rest, left)
 
     def _unmet(self, requests: Iterable[VolumeRequest], left: dict[CapacityName, int]) -> list[VolumeRequest]:
-        """Give each request in turn to the capacity with the most `left`; return those that fit none."""
+        """Take each request, in order, from the capacity with the most `left`; return those that find no room."""
         unmet: list[VolumeRequest] = []
         for request in requests:
             for name in (reached := list(self.reached(request))):

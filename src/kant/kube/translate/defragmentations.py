@@ -1,4 +1,4 @@
-"""Defragmentations: objects by which operators request a round. The spec is the request, the status its outcome."""
+"""Defragmentation objects: operators request a defragmentation by the spec, and the status has its progress."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kant.kube.translate.crds import about, decoded
 from kant.model.errors import InputError
 
 FINAL = ("Planned", "Done", "Stopped", "Refused")
-"""The phases in which nothing more is done."""
+"""The phases of a defragmentation that has ended."""
 
 
 class DefragmentationSpec(View, frozen=True):
-    """A round on nodes with all of these labels and GPUs of `model` ("": of any)."""
+    """A request to defragment the nodes with all of these labels and GPUs of `model` ("": any)."""
 
     node_selector: dict[str, str] | None = None
     model: str = ""
@@ -24,7 +24,7 @@ class DefragmentationSpec(View, frozen=True):
     stop: bool = False
 
     def selects(self, labels: dict[str, str]) -> bool:
-        """Whether the round includes a node with these labels."""
+        """Whether `node_selector` selects a node with these labels."""
         return all(labels.get(key) == value for key, value in (self.node_selector or {}).items())
 
 
@@ -36,7 +36,7 @@ class DefragmentationStatus(View, frozen=True):
 
 
 class AskedRound(NamedTuple):
-    """A requested round, and its status."""
+    """The request of a Defragmentation object, and the status as last written."""
 
     name: str
     spec: DefragmentationSpec
@@ -44,7 +44,7 @@ class AskedRound(NamedTuple):
 
 
 def asked_round(found: Unstructured) -> AskedRound:
-    """Return the round that an object requests. Raises InputError."""
+    """Return what a Defragmentation object requests, and its status. Raises InputError for an invalid spec."""
     spec: DefragmentationSpec = decoded(found, DefragmentationSpec)
     if not 1 <= spec.most_moves <= 10_000:
         raise InputError(f"{about(found)}, spec.mostMoves", "1 to 10,000 moves", spec.most_moves)

@@ -1,10 +1,10 @@
-"""The allocator: devices for claims, all of them or none, by an exhaustive search with a limit.
+"""The allocator: finds devices for all of some claims, or none, by an exhaustive search with a limit of steps.
 
-Claims with no pool in common are searched separately, so that the nodes of a gang do not multiply the search. Of
-devices that do not differ in anything that the claims ask for, only one is tried.
+Claims with no pool in common are searched separately, so that the nodes of a gang do not multiply the search. Among
+devices that are equivalent for the claims, only one is tried.
 
 The order of the search is that of k8s.io/dynamic-resource-allocation, structured: claims and requests in their order,
-the first alternative of a request first, devices by driver, pool, slice and place in their slice.
+the first alternative of a request first, devices by driver, pool, slice and position in the slice.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ STEPS = 20_000
 
 
 class TooHardError(Exception):
-    """The search has reached its limit without a result."""
+    """The search has reached its limit of steps without a result."""
 
 
 class Grant(NamedTuple):
-    """A device for a request."""
+    """A device that a request gets."""
 
     want: Want
     device: Candidate
 
     @property
     def taken(self) -> dict[str, int]:
-        """Its use of the capacity of a shared device, in billionths."""
+        """How much the request uses of a shared device, by capacity, in billionths; {} for other devices."""
         return (taken_of(dict(self.want.capacity), self.device.limits) or {}) if self.device.shared else {}
 
 
 class Task(NamedTuple):
     """A claim that needs some of `devices`, all of which its pods can use.
 
-    `incomplete`: some pool lacks slices, so that a request for all devices fails.
+    `incomplete`: a pool lacks ResourceSlices, so that a request for all of its devices fails.
     """
 
     asked: Asked
@@ -52,8 +52,8 @@ class Task(NamedTuple):
 
 
 class Free(NamedTuple):
-    """What may be allocated: whether a device is free, what is left of counters, which devices match, and what other
-    claims use of the capacity of a shared device."""
+    """What may be allocated: whether a device is free, how much is `left` of a counter, whether a device matches a
+    request, and how much other claims have `spent` of a shared device."""
 
     is_free: Callable[[DeviceId], bool]
     left: Callable[[Counter], int]
@@ -89,7 +89,7 @@ def _apart(tasks: Sequence[Task]) -> list[list[int]]:
 
 
 class _At(NamedTuple):
-    """A position of the search: an alternative (-1: none chosen) of a request of a task, and the next device to try."""
+    """A position of the search: task, request, its alternative (-1: none chosen), and the next device to try."""
 
     task: int
     request: int
@@ -99,7 +99,7 @@ class _At(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What one choice adds, and the position after it."""
+    """The grants that one choice of the search adds, and the position after it."""
 
     grants: tuple[Grant, ...]
     then: _At
@@ -117,7 +117,7 @@ class _Search:
     likeness: dict[tuple[int, DeviceId], object] = field(default_factory=dict)
 
     def run(self) -> list[list[Grant]] | None:
-        """Search depth first, with an explicit stack: a gang may need more devices than Python's recursion limit."""
+        """Search depth first. The stack is explicit: a gang may need more devices than Python's recursion limit."""
         self.grants = [[] for _ in self.tasks]
         at = self._settled(_At(0, 0))
         if at.task == len(self.tasks):
@@ -142,7 +142,7 @@ class _Search:
         return None
 
     def _settled(self, at: _At) -> _At:
-        """Return the next position at which there is something to choose."""
+        """Return the next position, from this one on, at which there is something to choose."""
         while at.task < len(self.tasks):
             if at.request == len(self.tasks[at.task].asked.requests):
                 at = _At(at.task + 1, 0)
@@ -153,7 +153,7 @@ class _Search:
         return at
 
     def _steps(self, at: _At) -> Iterator[_Step]:
-        """Yield the choices at a position; each is undone before the next is taken."""
+        """Yield the choices at a position; the caller undoes each before it takes the next."""
         task = self.tasks[at.task]
         alternatives = task.asked.requests[at.request]
         if at.alternative < 0:
@@ -177,7 +177,7 @@ class _Search:
                 yield _Step((Grant(want, device),), then)
 
     def _everything(self, at: int, want: Want) -> tuple[Grant, ...] | None:
-        """Return all matching devices, at least one; None if one of them cannot be allocated."""
+        """Return all matching devices; None if there is none, or if one of them cannot be allocated."""
         task = self.tasks[at]
         if task.incomplete:
             return None
@@ -195,7 +195,7 @@ class _Search:
         return tuple(step.grants[0] for step in done) if len(done) == len(found) else None
 
     def _can(self, at: int, want: Want, device: Candidate) -> bool:
-        """Whether the device can be allocated to the claim now."""
+        """Whether the device can be allocated to the claim (task `at`) in addition to the present grants."""
         if not device.usable or len(self.grants[at]) >= MOST_DEVICES:
             return False
         if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.taints):
@@ -218,11 +218,11 @@ class _Search:
         )
 
     def _is_first(self, device: Candidate) -> bool:
-        """Whether no claim has the device yet. The first claim to share a device uses its counters for all."""
+        """Whether no claim has the device yet. Of the claims that share a device, only the first uses its counters."""
         return not self.taken[device.id] and self.free.is_free(device.id)
 
     def _spent(self, device: Candidate) -> tuple[int, ...]:
-        """Return how much is used of each capacity of a shared device."""
+        """Return how much of each capacity of a shared device is used, in billionths."""
         others, own = self.free.spent(device.id), self.spent.get(device.id, Tally())
         return tuple(others.get(name, 0) + own[name] for name in device.limits)
 
@@ -264,7 +264,7 @@ class _Search:
                     self.spent[one.device.id].subtract(one.taken)
 
     def _likeness(self, at: int, device: Candidate) -> object:
-        """Return a key that is equal for devices which are equivalent for all tasks from this one on."""
+        """Return a key that is equal for devices which are equivalent for the tasks from `at` on."""
         known = self.likeness.get((at, device.id))
         if known is None:
             asked = [

@@ -1,7 +1,7 @@
-"""Consumable capacity: how much of a device each of several claims uses that share it (KEP-5075).
+"""Consumable capacity: how much of a shared device each of its claims uses (KEP-5075).
 
-Amounts are billionths, so that they add up exactly. A request uses the amount that it states of each capacity, rounded
-up as the device says. Of any other capacity it uses the default, or all of it without a default.
+Amounts are billionths, so that they add up exactly. Of each capacity a request uses the amount that it states, rounded
+up as the device says; if it states none, the default; without a default, all of the capacity.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal/incubating (consumable_capacity.go).
 """
@@ -17,14 +17,14 @@ from kant.model.units import GPU
 
 NANO = 10**9
 MANY = 1 << 20
-"""Maximum number of requests that share a device which has no capacities: in effect unlimited."""
+"""Number of requests that may share a device without capacities: in effect unlimited."""
 
 Taken = Mapping[str, int]
-"""Amount by capacity, in billionths."""
+"""Used amounts by the name of the capacity, in billionths."""
 
 
 class Limit(NamedTuple):
-    """A capacity of a device: its total, and which amounts a request may use. -1: unspecified."""
+    """A capacity of a device in billionths: its total, and which amounts a request may use; -1: unspecified."""
 
     value: int
     default: int = -1
@@ -34,7 +34,7 @@ class Limit(NamedTuple):
     step: int = 0
 
     def taken(self, asked: int | None) -> int:
-        """Return how much a request for this amount (None: unspecified) uses; -1 if it cannot be served."""
+        """Return how much a request for the amount `asked` (None: unspecified) uses; -1 if it cannot be met."""
         if asked is None:
             return self.default if self.default >= 0 else self.value
         if self.values:
@@ -46,12 +46,12 @@ class Limit(NamedTuple):
 
 
 def billionths(amount: d.Amount, where: str) -> int:
-    """Return an amount in billionths, rounded up. Raises InputError."""
+    """Return an amount in billionths, rounded up. Raises InputError if it is not a quantity."""
     return -int(-exact(amount, where) * NANO // 1)
 
 
 def limits_of(device: d.Device) -> dict[str, Limit]:
-    """Return the capacities of a device. Raises InputError."""
+    """Return the capacities of a device, by name. Raises InputError if an amount is not a quantity."""
     found = {}
     for name, amount in device.capacity.items():
         where, policy = f"capacity {name} of device {device.name}", amount.request_policy
@@ -66,7 +66,7 @@ def limits_of(device: d.Device) -> dict[str, Limit]:
 
 
 def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None:
-    """Return how much a request uses of an unused device; None if the device cannot serve it."""
+    """Return how much a request uses of a device, by capacity; None if even the unused device cannot serve it."""
     if not asked.keys() <= limits.keys():
         return None
     taken = {name: limit.taken(asked.get(name)) for name, limit in limits.items()}
@@ -74,7 +74,7 @@ def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None
 
 
 def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
-    """Return the maximum number of such requests that can share a device."""
+    """Return how many requests for these amounts can share a device."""
     taken = taken_of(asked, limits)
     if taken is None:
         return 0
@@ -82,7 +82,7 @@ def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
 
 
 def text_of(amount: int) -> str:
-    """Return an amount in billionths as a quantity, with a suffix such as Gi for a whole number of them."""
+    """Return an amount in billionths as a quantity, such as `2Gi`, `3` or `5n`."""
     if amount % NANO:
         return f"{amount}n"
     whole = amount // NANO
@@ -91,6 +91,6 @@ def text_of(amount: int) -> str:
 
 
 def part_of(taken: Taken, limits: Mapping[str, Limit]) -> int:
-    """Return the thousandths of the device that are used: the largest share of its capacities; 0 if it has none."""
+    """Return how many thousandths of a device are used: the largest share of any capacity; 0 without capacities."""
     parts = [-(-GPU * taken.get(name, 0) // limit.value) for name, limit in limits.items() if limit.value]
     return min(max(parts, default=0), GPU)

@@ -32,9 +32,9 @@ MOST_CONSUMERS = 256
 
 
 class Want(NamedTuple):
-    """One way to satisfy a request: a number of matching devices of a class (0: all on the node).
+    """One alternative of a request: a number of matching devices of a class (0: all on the node).
 
-    `selectors` are those of the class, and `own` those of the claim; CPU time for the latter counts for its namespace.
+    `selectors` are the CEL expressions of the class, `own` those of the claim, whose namespace pays their CPU time.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Want(NamedTuple):
     own: tuple[str, ...] = ()
     admin: bool = False
     tolerations: tuple[k.Toleration, ...] = ()
-    capacity: tuple[tuple[str, int], ...] = ()  # that each device must have available, in billionths
+    capacity: tuple[tuple[str, int], ...] = ()  # that each device must provide, in billionths
 
 
 class Constraint(NamedTuple):
-    """All devices of these requests (none: of all) share one value of an attribute or, if `distinct`, all differ."""
+    """Devices of these requests (none: of all) have equal values of an attribute; if `distinct`, different ones."""
 
     requests: tuple[str, ...]
     attribute: str
@@ -68,7 +68,7 @@ class Asked(NamedTuple):
 
 
 def anonymous(asked: Asked) -> Asked:
-    """Return the request without the names of requests and classes: equal if the same devices satisfy both."""
+    """Return what is asked without names of requests and classes: equal if the same devices satisfy both claims."""
     named = bool(asked.constraints)
     return asked._replace(
         requests=tuple(
@@ -79,7 +79,7 @@ def anonymous(asked: Asked) -> Asked:
 
 
 def claim_names(pod: k.Pod) -> tuple[str, ...]:
-    """Return the names of the claims that a pod uses. Raises NotYetError for one that has not been created yet."""
+    """Return the names of the claims that a pod uses. Raises NotYetError if one has not been created yet."""
     if not pod.spec.resource_claims:
         return ()
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
@@ -109,7 +109,7 @@ def key_of(claim: d.ResourceClaim) -> ClaimName:
 
 
 def asked_of(claim: d.ResourceClaim, classes: Mapping[str, d.DeviceClass]) -> Asked:
-    """Return what a claim asks for. Raises NotYetError without its class, InputError if Kant cannot serve it."""
+    """Return what a claim asks for. Raises NotYetError if a class is missing, InputError if Kant cannot serve it."""
     spec, where = claim.spec.devices, f"resourceclaim {claim.metadata.namespace}/{claim.metadata.name}"
     requests: list[tuple[Want, ...]] = []
     for one in spec.requests:
@@ -171,7 +171,7 @@ def is_ours(claim: d.ResourceClaim) -> bool:
 
 
 def identity(claim: d.ResourceClaim) -> str:
-    """Return the uid of a claim; for extended resources the uid of its pod, since such a claim may be re-created."""
+    """Return the uid of a claim; for extended resources that of the pod, since Kant may re-create such a claim."""
     if EXTENDED in (claim.metadata.annotations or {}):
         return next((one.uid for one in claim.metadata.owner_references if one.controller), "")
     return claim.metadata.uid
@@ -183,7 +183,7 @@ def is_made(claim: d.ResourceClaim) -> bool:
 
 
 def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:
-    """Return the devices that no other claim can have, as (driver, pool, name). Administrator access does not count."""
+    """Return the claim's devices as (driver, pool, name), without those for administrator access."""
     allocation = claim.status.allocation
     if allocation is None:
         return []
@@ -191,7 +191,7 @@ def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:
 
 
 def consumed_by(claim: d.ResourceClaim, device: tuple[str, str, str]) -> dict[str, int]:
-    """Return what a claim uses of the capacity of a shared device, in billionths."""
+    """Return how much a claim uses of a shared device, by capacity, in billionths."""
     found: Counter[str] = Counter()
     for one in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
         if (one.driver, one.pool, one.device) == device and not one.admin_access:
@@ -200,7 +200,7 @@ def consumed_by(claim: d.ResourceClaim, device: tuple[str, str, str]) -> dict[st
 
 
 def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
-    """Return terms, one of which a node has to meet so that an allocated claim is usable there; None: any node."""
+    """Return terms, one of which a node must meet so that an allocated claim is usable there; None: any node."""
     allocation = claim.status.allocation
     selector = allocation.node_selector if allocation is not None else None
     if selector is None or not selector.node_selector_terms:

@@ -1,4 +1,4 @@
-"""Selectors of devices: expressions of the Common Expression Language (CEL), evaluated by Google's own library.
+"""Selectors of devices: expressions of the Common Expression Language (CEL), evaluated by Google's library.
 
 The library ends an expression after 10,000 loop iterations. The CPU time of the expressions of each namespace is
 limited: a namespace that has used up its time waits, while others continue.
@@ -28,7 +28,7 @@ REFILL = 0.02
 """Seconds of CPU time that they may use per second in the long run."""
 
 MOST_KEPT = 4096
-"""Maximum number of cached expressions. Beyond it the whole cache is cleared."""
+"""Maximum number of cached expressions; a further one clears the whole cache."""
 
 Facts = dict[str, Any]
 """The variable `device` of expressions."""
@@ -46,7 +46,7 @@ _VERSION = re.compile(
 _UNKNOWN = re.compile(
     r"undeclared reference to '([^']+)'|no matching overload for '(?![_@])([^']+' applied to '[^']+)'"
 )
-"""The library's message for functions that it does not have, or not for these types."""
+"""The library's messages for a function that it lacks, or lacks for these types."""
 
 
 class DeviceSelectors:
@@ -60,20 +60,20 @@ class DeviceSelectors:
     ) -> None:
         self.clock = clock
         self.cpu = cpu
-        self.turned_away = False  # a namespace waits for more CPU time
+        self.turned_away = False  # whether a namespace waits for more CPU time
         self._programs: dict[str, Any] = {}
-        self._spent: dict[str, tuple[float, float]] = {}  # by namespace: seconds of CPU time used, and at what time
+        self._spent: dict[str, tuple[float, float]] = {}  # by namespace: CPU seconds used, as of which time
         self._known: dict[tuple[str, str], dict[str, bool]] = {}
 
     def keep(self, stamps: set[str]) -> None:
-        """Forget all devices except those of slices in these versions."""
+        """Forget all results except those for ResourceSlices of these versions."""
         self._known = {key: known for key, known in self._known.items() if key[0] in stamps}
 
     def matches(self, expression: str, stamp: str, name: str, facts: Callable[[], Facts], tenant: str) -> bool:
-        """Whether an expression holds for the device `name` of a slice of version `stamp`. Raises SelectorError.
+        """Whether an expression is true for the device `name` of a slice of version `stamp`. Raises SelectorError.
 
-        An expression that fails on a device, such as for a missing attribute, does not hold. `tenant` is the namespace
-        whose CPU time is used, "" for none.
+        An expression that fails on a device, such as for a missing attribute, counts as false. `tenant` is the
+        namespace whose CPU time is used, "" for none.
         """
         found = self._known.get((stamp, expression), {}).get(name)
         if found is None:
@@ -120,7 +120,7 @@ class DeviceSelectors:
 
 
 def _holds(program: Any, facts: Callable[[], Facts]) -> bool:
-    """Return whether a program returns true; False also if it fails by too many loops or a missing attribute."""
+    """Return whether a program returns true; False also if it fails, as by too many loops or a missing attribute."""
     try:
         return program.eval(data={"device": facts()}).value() is True
     except (RuntimeError, ValueError, InputError):
@@ -146,7 +146,7 @@ def facts_of(device: d.Device, driver: str) -> Facts:
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:
-    """Return the domain and the rest of an attribute's name; a name without a domain gets the driver as its domain."""
+    """Split an attribute's name into its domain and the name within; the domain of a plain name is the driver."""
     domain, slash, own = name.rpartition("/")
     return (domain, own) if slash else (driver, name)
 
@@ -163,9 +163,9 @@ def value_of(attribute: d.DeviceAttribute) -> Any:
 
 
 def with_defaults(expression: str) -> str:
-    """Return the expression with an empty map for `device.attributes[X]` if a device has no attributes in the domain X.
+    """Return the expression such that `device.attributes[X]` is an empty map if a device has nothing in domain X.
 
-    Kubernetes does so for attributes and capacity alike. Quoted text is unchanged.
+    As in Kubernetes, this applies to attributes and capacity. Quoted text stays as it is.
     """
     written: list[str] = []
     open_brackets: list[bool] = []
@@ -185,7 +185,7 @@ def with_defaults(expression: str) -> str:
 
 
 # --- quantities and versions -----------------------------------------------------------------------------------------
-# Both are maps with one key, which expressions that the API server has checked cannot access.
+# Both are maps with one key, which expressions that passed the API server's checks cannot access.
 
 QUANTITY, SEMVER = "kubernetes.Quantity", "kubernetes.Semver"
 
@@ -207,7 +207,7 @@ def _semver(text: str) -> Facts:
 
 
 def _rank(value: Facts) -> tuple[Any, ...]:
-    """Return a sort key for versions in the order of semver.org; the part after a + is ignored."""
+    """Return a sort key for versions, in the order of semver.org; what follows a + is ignored."""
     found = _VERSION.fullmatch(value[SEMVER])
     assert found is not None
     parts = (found[4] or "").split(".") if found[4] else []
@@ -291,7 +291,7 @@ def _environment() -> Any:
 
 
 def _why(error: Exception) -> str:
-    """Return the error in an expression: a function of Kubernetes that Kant lacks, or the library's message."""
+    """Return, as text, which function Kant does not evaluate in an expression; else the library's message."""
     text = str(error).strip().splitlines()[0]
     unknown = _UNKNOWN.search(text)
     if unknown is None:

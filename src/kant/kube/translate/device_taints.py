@@ -1,4 +1,4 @@
-"""DeviceTaintRules: taints that people put on devices, in addition to those that drivers publish.
+"""DeviceTaintRules: taints that administrators put on devices, in addition to those that drivers publish.
 
 Source: DeviceTaintRule of resource.k8s.io/v1beta2 (Kubernetes 1.36), where a rule selects by driver, pool and name.
 Rules of v1alpha3 may select by class and expressions too. These are not evaluated: such a rule applies to each device
@@ -14,7 +14,7 @@ from kant.kube.objects.views import Taint, Unstructured, View
 
 
 class DeviceTaintSelector(View, frozen=True):
-    """Which devices a rule applies to; a field that is None selects all."""
+    """To which devices a rule applies; a field that is None selects any value."""
 
     driver: str | None = None
     pool: str | None = None
@@ -37,7 +37,7 @@ class DeviceTaintRule(View, frozen=True):
 
 
 def taint_rule(found: Unstructured) -> DeviceTaintRule:
-    """Return the rule of an object. An unreadable one applies to all devices, so that none is allocated wrongly."""
+    """Return the rule of an object. A malformed rule taints all devices, so that none is allocated wrongly."""
     try:
         return msgspec.json.decode(found.spec, type=DeviceTaintRule)
     except msgspec.MsgspecError:

@@ -1,7 +1,7 @@
-"""The devices of a cluster as its drivers publish them: which nodes can use each, and what devices of a pool share.
+"""The devices of a cluster as drivers publish them: which nodes can use each, and what devices of a pool share.
 
-Source: k8s.io/dynamic-resource-allocation, structured/internal (pools_incubating.go): only the slices of the newest
-generation of a pool count, and none if some are missing.
+Source: k8s.io/dynamic-resource-allocation, structured/internal (pools_incubating.go): only the slices of a pool's
+newest generation count, and if some of these are missing, none counts.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from kant.model.errors import InputError
 from kant.model.units import GPU
 
 DeviceId = tuple[str, str, str]
-"""Driver, pool and name."""
+"""Driver, pool and name of a device."""
 
 PoolId = tuple[str, str]
-"""Driver and pool."""
+"""Driver and name of a pool."""
 
 Counter = tuple[str, str, str, str]
-"""Driver, pool, set of counters and counter."""
+"""Driver, pool, counter set and name of a shared counter."""
 
 GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
 """Drivers whose devices are GPUs, or parts of GPUs."""
 
 WHOLE = ("", "gpu", "amdgpu")
-"""Values of the attribute `type` of a whole GPU."""
+"""Values of the attribute `type` with which a device is a whole GPU."""
 
 _ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 
 class Reach(NamedTuple):
-    """The nodes that can use a device: one node, or those that a term selects, or (if neither is given) all."""
+    """The nodes that can use a device: `node`, or those that `term` selects; without either, all nodes."""
 
     node: str = ""
     term: Term | None = None
@@ -55,11 +55,11 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A device. `stamp` is the version of its slice, and `takes` the shared counters that it uses.
+    """A device. `stamp` is uid and version of its slice; `takes` has the shared counters that it uses, with amounts.
 
-    `taints` are its own and those of matching rules. `usable` is False if Kant does not allocate the device, since its
-    nodes are stated in an unknown way. A `shared` one serves several claims, within its `limits`. `worth` is the share
-    of a GPU that a partition is, in thousandths; None if unknown.
+    `taints` are its own and those of DeviceTaintRules. `usable` False: Kant does not allocate the device, since it does
+    not understand on which nodes it can be used. A `shared` device serves several claims, within its `limits`. `worth`
+    is the size of a partition in thousandths of a GPU; None if unknown.
     """
 
     id: DeviceId
@@ -86,13 +86,13 @@ class Candidate:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        from kant.kube.translate.device_selectors import facts_of  # few clusters have claims to devices
+        from kant.kube.translate.device_selectors import facts_of  # few clusters have device claims
 
         return facts_of(self.view, self.driver)
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a GPU, or a part of one."""
+        """Whether the device is a GPU, or a part of a GPU."""
         return self.driver in GPU_DRIVERS
 
     @cached_property
@@ -113,7 +113,7 @@ class Candidate:
 class DevicePool:
     id: PoolId
     devices: list[Candidate] = field(default_factory=list)
-    wrong: str = ""  # why none of its devices is allocated
+    wrong: str = ""  # why none of its devices is allocated; "": they are
 
 
 class Inventory:
@@ -167,9 +167,9 @@ class Inventory:
         return found
 
     def at(self, node: k.Node) -> tuple[Candidate, ...]:
-        """Return the devices that a node can use, in the order of allocation.
+        """Return the devices that a node can use, in the order in which they are allocated.
 
-        Pools with devices that have to be attached come last.
+        Pools with devices that must be attached first come last.
         """
         name = node.metadata.name
         known = self._at.get(name)
@@ -210,7 +210,7 @@ def _candidate(
         for name, counter, value in _amounts(device.consumes_counters)
     )
     reach = Reach(source.node_name, None if source.all_nodes else _term(source.node_selector))
-    # newer releases have further ways to name the nodes
+    # newer releases may name the nodes in other ways
     usable = bool(source.node_name) or source.all_nodes or source.node_selector is not None
     id_ = spec.driver, spec.pool.name, device.name
     taints = (*device.taints, *(rule.taint for rule in rules if rule.is_about(*id_)))
@@ -219,7 +219,7 @@ def _candidate(
 
 
 def _worth(device: d.Device, takes: Iterable[tuple[Counter, int]], counters: Mapping[Counter, int]) -> int | None:
-    """Return which thousandths of a GPU a partition is: by its MIG profile, as for device plugins, or its memory.
+    """Return the size of a partition in thousandths of a GPU, by its MIG profile or else its memory; None if unknown.
 
     The total memory is that of the counter `memory`, which all partitions of the GPU use.
     """
@@ -240,7 +240,7 @@ def _term(selector: k.NodeSelector | None) -> Term | None:
 
 
 def _amounts(sets: Iterable[d.CounterSet]) -> Iterable[tuple[str, str, int]]:
-    """Yield set, counter and amount in billionths."""
+    """Yield each counter: its set, its name, and its amount in billionths."""
     for one in sets:
         name = one.counter_set or one.name
         for counter, amount in sorted(one.counters.items()):
@@ -248,7 +248,7 @@ def _amounts(sets: Iterable[d.CounterSet]) -> Iterable[tuple[str, str, int]]:
 
 
 def reach_of(devices: Iterable[Candidate], node: str) -> k.NodeSelector | None:
-    """Return the nodes that can use all of these devices, chosen for `node`, as an allocation's selector; None: all.
+    """Return a selector of the nodes that can use all of these devices, chosen for `node`; None: all nodes can.
 
     Source: createNodeSelector of the same package.
     """

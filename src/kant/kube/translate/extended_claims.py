@@ -1,7 +1,7 @@
-"""Extended resources that a device class provides: the claim for them, which is created once a pod has its node.
+"""Extended resources that device classes provide: the claim for them, which Kant creates once a pod has a node.
 
-A class provides the resource in its `extendedResourceName`, and always `deviceclass.resource.kubernetes.io/NAME`. A
-node whose device plugin provides the resource allocates it itself; on any other the pod needs devices of the class.
+A class provides the resource in its `extendedResourceName`, and always `deviceclass.resource.kubernetes.io/NAME`. On a
+node whose device plugin provides the resource the pod gets it from the plugin; on others from devices of the class.
 
 Source: KEP-5004; kube-scheduler's plugin DynamicResources (extendeddynamicresources.go) for the requests of the claim,
 and k8s.io/dynamic-resource-allocation, deviceclass/extendedresourcecache, for which class provides a resource.
@@ -25,14 +25,14 @@ from kant.kube.translate.device_claims import EXTENDED, FINALIZER
 from kant.model.errors import InputError
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the resource that a class always provides; the name of the class follows."""
+"""Prefix, before the name of a class, of the extended resource that every class provides."""
 
 LONGEST = 253
 """Maximum length of the name of an object."""
 
 
 class Part(NamedTuple):
-    """The requests of a pod's containers for one resource: requests for devices, and which container uses which."""
+    """A pod's use of one extended resource: device requests (name, number), and which container uses which."""
 
     resource: str
     requests: tuple[tuple[str, int], ...]
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class ExtendedClaim:
-    """The claim that a pod may need; its requests depend on the node."""
+    """The claim that a pod may need for its extended resources; what it requests depends on the node."""
 
     name: str
     pod: k.Pod
@@ -50,12 +50,12 @@ class ExtendedClaim:
     _made: dict[tuple[str, ...], d.ResourceClaim] = field(default_factory=dict)
 
     def needed_at(self, node: k.Node | None) -> tuple[str, ...]:
-        """Return the resources that no device plugin of a node provides."""
+        """Return the pod's resources that no device plugin of the node provides."""
         amounts = (node.status.allocatable or {}) if node is not None else {}
         return tuple(one.resource for one in self.parts if not has_amount(amounts, one.resource))
 
     def claim(self, resources: tuple[str, ...] | None = None, version: str = "") -> d.ResourceClaim:
-        """Return the claim for these resources (None: for all); its uid is empty, as it has not been created."""
+        """Return the claim for these resources (None: for all). Its uid is empty, since it has not been created."""
         wanted = tuple(one.resource for one in self.parts) if resources is None else resources
         found = self._made.get(wanted)
         if found is None:
@@ -80,12 +80,12 @@ class ExtendedClaim:
         return d.ResourceClaim(head, d.ResourceClaimSpec(devices))
 
     def mappings(self, resources: tuple[str, ...]) -> tuple[k.RequestMapping, ...]:
-        """Return which container gets the devices of which request of the claim for these resources."""
+        """Return, for the claim for these resources, which container gets the devices of which request."""
         return tuple(one for part in self.parts if part.resource in resources for one in part.mappings)
 
 
 def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
-    """Return the class that provides each resource: the newest one, and among equally new ones the first by name."""
+    """Return, by resource, the class that provides it: the newest one, and among equally new ones the first by name."""
     found: dict[str, str] = {}
     for one in sorted(classes, key=lambda one: one.metadata.name, reverse=True):
         found[f"{IMPLICIT}{one.metadata.name}"] = one.metadata.name
@@ -105,12 +105,12 @@ def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
     try:
         parts = tuple(part for name in asked if (part := _part(name, containers, starting)).requests)
     except InputError:
-        return None  # the pod is refused when its amounts are read
+        return None  # the error is reported when the pod's amounts are read
     return ExtendedClaim(name_for(pod), pod, parts, classes) if parts else None
 
 
 def name_for(pod: k.Pod) -> str:
-    """Return the name of the claim of a pod, which is always the same, so that the next leader finds the claim."""
+    """Return the name of a pod's claim. It depends on the pod only, so that the next leader finds the claim."""
     tail = f"-extended-resources-{blake2s(pod.metadata.uid.encode(), digest_size=5).hexdigest()}"
     return f"{pod.metadata.name[: LONGEST - len(tail)].rstrip('.-')}{tail}"
 
@@ -124,7 +124,7 @@ def has_amount(amounts: Mapping[str, str | int | float], resource: str) -> bool:
 
 
 def body_of(claim: d.ResourceClaim, notes: Mapping[str, str]) -> dict[str, Any]:
-    """Return a claim for extended resources as the body of a create request: marked as ours, with the finalizer.
+    """Return a claim for extended resources as the body of a create request, marked as Kant's and with the finalizer.
 
     `notes` are further annotations.
     """
@@ -144,7 +144,7 @@ def _relevant(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
 
 
 def _part(resource: str, containers: tuple[k.Container, ...], starting: int) -> Part:
-    """Return the requests of the regular containers, and one for what an init container needs beyond the later ones."""
+    """Return one request for each long-running container, and one for what init containers need in addition."""
     stays = [at >= starting or one.restart_policy == "Always" for at, one in enumerate(containers)]
     requests: dict[int, tuple[str, int]] = {}
     mappings: list[k.RequestMapping] = []

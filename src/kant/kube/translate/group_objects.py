@@ -1,4 +1,4 @@
-"""Reads the properties of a group from its object: PodGroups, and workloads of many controllers."""
+"""Reads the properties of a group from its object: a PodGroup, or a workload of one of many controllers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Spec = Mapping[str, Any]
 
 
 def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
-    """Return what the object at `GroupRef.paths` says about the group `part` in it; for a JobSet `part` is the first
-    job of a gang. Raises InputError if the object cannot be used.
+    """Return the properties of a group from its object at `GroupRef.paths`; `part` is the group's name in the object,
+    for a JobSet the first job of a gang. Raises InputError if the object cannot be used.
     """
     where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"
     try:
@@ -47,7 +47,7 @@ def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
 
 
 def _part(spec: Spec, part: str, where: str) -> Spec:
-    """Return a group of a Workload of Kubernetes 1.35 in the form of the later PodGroup."""
+    """Return a group of a Workload (Kubernetes 1.35) in the form of a PodGroup, which has replaced the Workload."""
     own = next((one for one in spec.get("podGroups") or [] if one.get("name") == part), None)
     if own is None:
         raise InputError(f"{where}.podGroups", f"the group {part} that its pods name")
@@ -118,12 +118,12 @@ def _plugins(spec: Spec, where: str) -> GroupSpec:
 
 
 def _member(spec: Spec, where: str) -> int:
-    """Return minMember, the name in Volcano, KAI and scheduler-plugins; without it one pod is enough."""
+    """Return `minMember`, as Volcano, KAI and scheduler-plugins name the minimum number of pods; 1 without it."""
     return whole(f"{where}.minMember", spec.get("minMember", 1))
 
 
 def _job(spec: Spec, where: str) -> GroupSpec:
-    """Return a gang if the Job says so (Kubernetes 1.37, KEP-5547), except if its pods end and fail one by one."""
+    """Return a gang if the Job asks for one (Kubernetes 1.37, KEP-5547), unless its pods run or fail one by one."""
     pods, every = _pods_of_job(spec, where), spec.get("completions")
     if spec.get("backoffLimitPerIndex") is not None or (every is not None and pods < whole(where, every)):
         return GroupSpec(0, alone=True)
@@ -149,7 +149,7 @@ def _jobset(spec: Spec, where: str) -> GroupSpec:
 
 
 def _one_gang(parts: Sequence[Part], first: str) -> GroupSpec:
-    """Return the gang that begins with this part; without such a gang each pod is alone."""
+    """Return the gang that begins with the part `first`; if there is none, each pod runs alone."""
     return next((_of_gang(gang) for gang in gangs_of(parts) if gang[0].name == first), GroupSpec(0))
 
 
@@ -158,7 +158,7 @@ def _of_gang(gang: Sequence[Part]) -> GroupSpec:
 
 
 def _replicated_jobs(spec: Spec, where: str) -> list[Part]:
-    """Return the jobs of a JobSet, and which of them have to be ready or complete before others are created."""
+    """Return the jobs of a JobSet, each with the jobs that must be ready or complete before it is created."""
     in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
     parts: list[Part] = []
     for number, job in enumerate(spec.get("replicatedJobs") or []):
@@ -176,7 +176,7 @@ def _replicated_jobs(spec: Spec, where: str) -> list[Part]:
 
 
 def _lws(spec: Spec, where: str) -> GroupSpec:
-    """Return one group of leader and workers; the workers may be created only once the leader is ready."""
+    """Return one group of a LeaderWorkerSet: leader and workers, which may be created only once the leader is ready."""
     template = spec.get("leaderWorkerTemplate") or {}
     size = whole(f"{where}.leaderWorkerTemplate.size", template.get("size", 1))
     if spec.get("startupPolicy") != "LeaderReady" or size < 2:
@@ -193,7 +193,7 @@ def _kubeflow(spec: Spec, where: str) -> GroupSpec:
     for key, roles in sorted(kinds.items()):
         for role, own in roles.items():
             if role == "Launcher" and spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
-                continue  # it is created only once the workers run
+                continue  # the launcher is created only once the workers run
             pods = whole(f"{where}.{key}.{role}.replicas", own.get("replicas", 1))
             if role == "Worker" and elastic is not None:
                 pods = min(whole(f"{where}.elasticPolicy.minReplicas", elastic.get("minReplicas", 1)), pods)
@@ -216,7 +216,7 @@ def _ray(spec: Spec, where: str) -> GroupSpec:
     for number, group in enumerate(spec.get("workerGroupSpecs") or []):
         place = f"{where}.workerGroupSpecs[{number}]"
         if group.get("suspend") is True:
-            continue  # its pods are deleted, and no new ones are created
+            continue  # a suspended group has no pods
         field = "minReplicas" if scales or "replicas" not in group else "replicas"
         hosts = whole(f"{place}.numOfHosts", group.get("numOfHosts", 1))
         own = whole(f"{place}.{field}", group.get(field, 0)) * hosts

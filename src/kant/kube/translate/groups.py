@@ -1,6 +1,6 @@
-"""Which group a pod belongs to, by the conventions of many schedulers and controllers: a group is one gang.
+"""To which group a pod belongs, by the conventions of many schedulers and controllers. A group is one gang.
 
-The first that matches counts. Sources: the labels and annotations of upstream Kubernetes (KEP-4671), KAI, Volcano,
+The first match counts. Sources: the labels and annotations of upstream Kubernetes (KEP-4671), KAI, Volcano,
 scheduler-plugins, Koordinator, Kueue, YuniKorn, JobSet, LeaderWorkerSet, Kubeflow's training operator and KubeRay.
 """
 
@@ -38,13 +38,13 @@ RAY_GROUP = "ray.io/group"
 """The label that names the group of workers, or the head, to which a pod of a Ray cluster belongs."""
 
 NODE_POOL = "kai.scheduler/node-pool"
-"""The label by which KAI restricts pods to the nodes that also have it."""
+"""The label by which KAI restricts pods to the nodes that have this label with the same value."""
 
 LEADER, WORKERS = "leader", "workers"
 """The parts of a group of a LeaderWorkerSet."""
 
 ORDERED = "jobset", "leaderworkerset"
-"""Sources whose parts may be created one after the other."""
+"""Sources of groups whose parts may be created one after the other."""
 
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
@@ -59,8 +59,8 @@ KUBEFLOW = {
 class GroupRef(NamedTuple):
     """A group: the convention that names it (`source`), and its name.
 
-    `paths` are API paths of the object with its details; the first that exists counts (none: the pods have all
-    details). `part` is the name of the group in that object, if it has several; for a JobSet, of the gang's first job.
+    `paths` are API paths at which the object with its details may be; the first that exists counts (none: the pods have
+    them). `part` is the name of the group in that object, if it has several; for a JobSet, of the gang's first job.
     `least` is the minimum number of running pods that this pod states; 0: none. `tasks` has the minimum of each task.
     """
 
@@ -91,7 +91,7 @@ def composite_of(namespace: str, name: str) -> GroupRef:
 
 
 def part_of(pod: k.Pod) -> str:
-    """Return the part of its group that a pod was created for: a job of a JobSet, leader or workers; or ""."""
+    """Return for which part of its group a pod was created: a job of a JobSet, leader or workers; "": no part."""
     labels = pod.metadata.labels or {}
     if index := labels.get(_WORKER_INDEX):
         return LEADER if index == "0" else WORKERS
@@ -146,7 +146,7 @@ def _found(pod: k.Pod, where: str) -> GroupRef | None:
 
 
 def _task_groups(text: str, where: str) -> tuple[tuple[str, int], ...]:
-    """Return the task groups of an application, and how many pods of each run together."""
+    """Return the task groups of a YuniKorn application, each with its minimum number of pods."""
     place = f"{where}, {_YUNIKORN}/task-groups"
     try:
         groups = msgspec.json.decode(text.encode(), type=list[dict[str, object]])
@@ -157,8 +157,8 @@ def _task_groups(text: str, where: str) -> tuple[tuple[str, int], ...]:
 
 
 def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
-    """Return the group that the controller of the pod stands for. If the pod states its own minimum, the object is not
-    read, except for a Job."""
+    """Return the group of the pods of a pod's controller; None if there is none. If the pod states a minimum number of
+    pods (`own`), the object is not read, unless it is a Job."""
     labels, notes = pod.metadata.labels or {}, pod.metadata.annotations or {}
     space = pod.metadata.namespace
     owner = pod.metadata.controller
@@ -184,6 +184,6 @@ def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
 
 
 def _path(kind: str, namespace: str, name: str) -> str:
-    """The API path of an object; `kind` is group/version/plural."""
+    """Return the API path of an object; `kind` is group/version/plural."""
     prefix, plural = kind.rsplit("/", 1)
     return f"/apis/{prefix}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"

@@ -1,7 +1,7 @@
-"""HAMi: which devices its device plugin has registered on a node, what containers request, and what to allocate.
+"""HAMi: the devices that its device plugin has registered on a node, what containers request, and what to allocate.
 
-The plugin registers the devices of a node in an annotation of the node. From annotations of a pod it reads how much of
-which devices each container gets, and enforces that. Kant writes these annotations with the binding.
+The plugin registers the devices of a node in an annotation of the node. From annotations of a pod the plugin reads how
+much of which devices each container gets, and enforces these shares. Kant writes these annotations with the binding.
 
 Sources: HAMi, docs/develop/protocol.md; pkg/device/devices.go (DecodeNodeDevices, UnMarshalNodeDevices,
 EncodePodSingleDevice); pkg/device/nvidia/device.go (GenerateResourceRequests);
@@ -32,7 +32,7 @@ ALLOCATING = "allocating"
 
 
 class Part(NamedTuple):
-    """What a container asks of each of its GPUs: MiB or percent of the memory (0 and 0: all), percent of the cores."""
+    """What a container requests of each of its `gpus`: MiB or percent of memory (both 0: all), percent of the cores."""
 
     gpus: int = 0
     memory: int = 0
@@ -44,11 +44,11 @@ class Part(NamedTuple):
         return not (self.memory or self.percent or self.cores)
 
     def memory_of(self, device: Device) -> int:
-        """Return the MiB of the device."""
+        """Return the MiB that the container gets of the device."""
         return self.memory or device.memory * (self.percent or 100) // 100
 
     def milli_of(self, device: Device) -> int:
-        """Return thousandths of the device, the largest of memory, cores and slots; over 1000: more than all."""
+        """Return the used thousandths of the device: the largest share of memory, cores and slots; may be over 1000."""
         if self.is_whole:
             return GPU
         memory = _up(self.memory * GPU, device.memory) if self.memory else 10 * (self.percent or 100)
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
-    """Return the requests of each container, in their order. Raises InputError for what HAMi or Kant cannot serve."""
+    """Return the request of each container, in order. Raises InputError for what HAMi or Kant cannot serve."""
     for number, container in enumerate(spec.init_containers):
         asked = amounts_of(container.resources, f"{where}.initContainers[{number}]")
         shares = [name for name in (MEMORY, PERCENT, CORES) if asked.get(name)]
@@ -70,7 +70,7 @@ def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
 
 
 def notes_of(spec: k.PodSpec, node: str, devices: tuple[Device, ...], mask: int, seconds: int) -> dict[str, str]:
-    """Return the annotations by which HAMi's device plugin gives the containers the devices in `mask`, lowest first."""
+    """Return the annotations by which HAMi's plugin gives containers the devices in the bit mask, lowest first."""
     own = [device for number, device in enumerate(devices) if mask >> number & 1]
     words = ";" * len(spec.init_containers)
     for part in parts_of(spec):
@@ -83,7 +83,7 @@ def notes_of(spec: k.PodSpec, node: str, devices: tuple[Device, ...], mask: int,
 
 
 def held(pod: k.Pod, devices: tuple[Device, ...]) -> dict[int, int]:
-    """Return, by device number, the thousandths that a pod holds by its annotations: its largest share there."""
+    """Return, by device number, how many thousandths a pod holds by its annotations: the largest of its shares."""
     notes = pod.metadata.annotations or {}
     if notes.get(NODE) != pod.spec.node_name:
         return {}
@@ -119,7 +119,7 @@ def _part(container: k.Container, where: str) -> Part:
 
 
 class _Registration(msgspec.Struct):
-    """A device in the form of newer releases."""
+    """A device as newer releases of HAMi register it, in JSON."""
 
     id: str
     count: int
@@ -132,7 +132,7 @@ class _Registration(msgspec.Struct):
 
 @lru_cache(maxsize=4096)
 def decoded(text: str) -> Registered:
-    """Return the devices in the text of the annotation REGISTER. Raises ValueError and other errors of its parsers."""
+    """Return the devices in the text of the annotation REGISTER. Raises ValueError and other errors of parsers."""
     if text.lstrip().startswith("["):
         found = msgspec.json.decode(text, type=list[_Registration])
     else:
@@ -150,7 +150,7 @@ def decoded(text: str) -> Registered:
 
 
 def _registration(number: int, fields: list[str]) -> _Registration:
-    """Parse seven fields, or nine with the index and the mode."""
+    """Parse a device in the older form: seven fields, or nine with index and mode."""
     if len(fields) not in (7, 9):
         raise ValueError(f"{len(fields)} fields")
     index, mode = (int(fields[7]), fields[8]) if len(fields) == 9 else (number, "hami-core")

@@ -25,19 +25,19 @@ class Device(NamedTuple):
 
     @property
     def slot(self) -> int:
-        """The smallest share, in thousandths, of which at most `slots` fit."""
+        """The smallest share, in thousandths of the GPU, with which at most `slots` pods fit."""
         return GPU // (self.slots + 1) + 1
 
 
 class Registered(NamedTuple):
-    """The devices of a node in the order of their indices, and the unhealthy ones as a bit mask."""
+    """The devices of a node in the order of their indices, and a bit mask of the unhealthy ones."""
 
     devices: tuple[Device, ...] = ()
     unhealthy: int = 0
 
 
 def registered(view: k.Node) -> Registered:
-    """Return the devices that HAMi has registered on a node; none if it has not. Raises InputError."""
+    """Return the devices that HAMi has registered on a node, perhaps none. Raises InputError if they are malformed."""
     text = (view.metadata.annotations or {}).get(REGISTER, "")
     if not text:
         return Registered()

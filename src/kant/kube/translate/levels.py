@@ -1,4 +1,4 @@
-"""Which node label names a node's domain at each level of the fabric: by a Topology object, or by well-known labels.
+"""Which node label names a node's domain at each topology level: by a Topology object, or by well-known labels.
 
 Sources: topograph (docs/labels), Kueue KEP-2724 and KAI (Topology), NVIDIA GPU feature discovery, GKE and EKS.
 """
@@ -22,7 +22,7 @@ HBDS = (
     "network.topology.nvidia.com/accelerator",
     "topology.k8s.aws/ultraserver-id",
 )
-"""Labels that name the NVLink domain of a node, the best first."""
+"""Labels that name the NVLink domain of a node; the first one that is present counts."""
 
 _AWS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (4, 3, 2, 1))
 _OLD = "network.topology.nvidia.com"
@@ -36,11 +36,11 @@ CONVENTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("EKS", _AWS),
     ("zones", ("", "", "topology.kubernetes.io/zone")),
 )
-"""Conventions, each with its labels from the leaf outwards; the first applies whose narrowest label some node has."""
+"""Conventions, each with its labels from leaf to superspine. The first one whose narrowest label a node has applies."""
 
 
 class Levels(Struct, frozen=True):
-    """The label for each level ("": the level is not described), and the source of the labels."""
+    """The node label of each level ("": the cluster has no such level), and the source of the labels."""
 
     superspine: str = ""
     spine: str = ""
@@ -49,7 +49,7 @@ class Levels(Struct, frozen=True):
     source: str = ""
 
     def level_of(self, word: str) -> Level:
-        """Return the level with this name or node label; "" if there is none."""
+        """Return the level that has this name or node label; "" if no level has it."""
         if word == "node" or word in HOSTS:
             return "node"
         for level in LEVELS[1:]:
@@ -60,12 +60,12 @@ class Levels(Struct, frozen=True):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The levels that may be requested, for messages."""
+        """The names of the levels that may be requested, for messages."""
         return ("node", *(level for level in LEVELS[1:] if getattr(self, level)))
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels in use."""
+        """The node labels in use, from the outermost level inwards."""
         return tuple(label for level in LEVELS[1:] if (label := getattr(self, level)))
 
 
@@ -96,7 +96,7 @@ def levels_listed(labels: Iterable[str], source: str, where: str) -> Levels:
 
 
 def levels_named(pairs: Iterable[tuple[str, str]], source: str, where: str) -> Levels:
-    """Return the levels of our own Topology: (level, label) pairs. Raises InputError for an unknown or repeated one."""
+    """Return the levels of Kant's Topology, (level, label) pairs. Raises InputError for an unknown or repeated one."""
     found: dict[str, str] = {}
     for level, label in pairs:
         if level not in LEVELS[1:] or level in found or not label or label in found.values():
@@ -106,11 +106,11 @@ def levels_named(pairs: Iterable[tuple[str, str]], source: str, where: str) -> L
 
 
 def levels_seen(nodes: Iterable[Mapping[str, str] | None]) -> Levels:
-    """Return the levels by the labels of nodes, for clusters without a Topology."""
+    """Return the levels by the labels that nodes have, for clusters without a Topology object."""
     present = {key for labels in nodes if labels for key in labels}
     hbd = next((label for label in HBDS if label in present), "")
     for source, labels in CONVENTIONS:
-        if labels is _AWS:  # layers are counted from the broadest, and a fabric has three or four of them
+        if labels is _AWS:  # AWS counts layers from the broadest; there are three or four
             labels = tuple(label for label in _AWS if label in present)[:3]
         narrowest = next((label for label in labels if label), "")
         if narrowest and narrowest in present:

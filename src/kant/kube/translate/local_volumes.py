@@ -1,11 +1,11 @@
-"""Which volume each claim gets if its class has no provisioner: local volumes, created in advance.
+"""Which volume each claim gets if its StorageClass has no provisioner: a local volume, created in advance.
 
-A volume is for one claim. It fits a claim if it is free, large enough, usable on the node, of the same class and mode,
-and has the access modes and labels that the claim asks for. A claim gets the volume that is reserved for it.
+A volume is for one claim. A volume fits a claim if it is free, large enough, usable on the node, of the same class and
+mode, and has the access modes and labels that the claim asks for. A claim gets the volume that is reserved for it.
 
 Source: kube-scheduler's plugin VolumeBinding, and FindMatchingVolume of k8s.io/component-helpers. kube-scheduler gives
-each claim of one pod, the smallest claim first, the smallest volume that fits, and so may miss a solution. Kant
-exchanges a chosen volume if all claims get one by that, and matches the claims of a whole gang together.
+each claim of one pod, the smallest claim first, the smallest volume that fits, and so may miss a solution. Kant changes
+earlier choices if that gives every claim a volume, and matches the claims of a whole gang together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_kept_for(volume: k.PersistentVolume, claim: k.Claim) -> bool:
 
 
 def fits(volume: k.PersistentVolume, claim: k.Claim) -> bool:
-    """Whether a claim may have a volume, ignoring nodes."""
+    """Whether a volume is free for a claim and meets its requests; nodes are ignored."""
     spec, own = volume.spec, claim.spec
     if volume.metadata.deletion_timestamp is not None:
         return False
@@ -42,7 +42,7 @@ def fits(volume: k.PersistentVolume, claim: k.Claim) -> bool:
 
 
 def size_of(volume: k.PersistentVolume) -> int:
-    """Return the size in thousandths of a byte; 0 if it is not given."""
+    """Return the size of a volume in thousandths of a byte; 0 if it is not stated."""
     return _bytes(volume.spec.capacity or {}, f"persistentvolume {volume.metadata.name}, spec.capacity", up=False)
 
 
@@ -76,9 +76,9 @@ Wants = Sequence[tuple[k.Claim, Sequence[k.Node]]]
 def match(
     wants: Wants, volumes: Iterable[k.PersistentVolume], taken: Collection[str] = ()
 ) -> dict[ClaimName, str] | None:
-    """Return a volume for each claim, usable on all its nodes, none twice and none `taken`; None if a claim gets none.
+    """Return a volume for each claim, usable on all of its nodes and not `taken`; None if some claim gets none.
 
-    The smallest claims choose first, by size of volume and then by name; a claim with a reserved volume has no choice.
+    Small claims choose first: the smallest volume, and the first by name. A claim with a reserved volume gets that one.
     """
     free = [one for one in volumes if one.metadata.name not in taken]
     free.sort(key=lambda one: (size_of(one), one.metadata.name))

@@ -1,8 +1,8 @@
-"""MIG devices of NVIDIA's device plugin (strategy `mixed`): which share of a GPU each of them is.
+"""MIG devices of NVIDIA's device plugin (strategy `mixed`): how large a share of a GPU each of them is.
 
 The plugin has partitioned the GPUs, counts the devices by profile and chooses among them; a node has a number of each
-profile. For quotas and shares a device counts by its memory slices, as everywhere in Kant (`kant.model.mig`): a GPU
-cannot allocate a memory slice twice, so the devices of a GPU never add up to more than the GPU.
+profile. In quotas and shares a device counts by its memory slices (`kant.model.mig`): no memory slice is allocated
+twice, so the devices of a GPU never add up to more than the GPU.
 
 Sources: NVIDIA's k8s-device-plugin, README, and its gpu-feature-discovery (labels `nvidia.com/gpu.memory` and
 `nvidia.com/mig-PROFILE.replicas`); MIG User Guide, "Supported MIG Profiles".
@@ -19,20 +19,20 @@ from kant.model.mig import PROFILES, usual_milli
 from kant.model.units import GPU
 
 RESOURCE = re.compile(r"(nvidia\.com/mig-(([1-9])g\.([0-9]{1,4})gb)(?:\.me)?)[.\w]*")
-"""Groups: the resource without suffix, the name of the profile, its compute slices of seven, its memory in GB."""
+"""Regex groups: the resource without suffix, the MIG profile, its compute slices (of seven), its memory in GB."""
 
 MEMORY = "nvidia.com/gpu.memory"
 """The label with the MiB of a whole GPU of the node."""
 
 SLICES = 8
-"""Memory slices of a GPU. An A30 has four, each of which counts as two."""
+"""Number of memory slices of a GPU. An A30 has four, each of which counts as two."""
 
 BY_COMPUTE = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Memory slices by compute slices, if nothing more exact is known."""
+"""Memory slices by the number of compute slices, if nothing more exact is known."""
 
 
 def milli_of(resource: str, labels: dict[str, str] | None) -> int:
-    """Return which thousandths of a GPU such a device is on a node with these labels; 0 if not a MIG device."""
+    """Return the thousandths of a GPU of a MIG device on a node with these labels; 0 for any other resource."""
     found = RESOURCE.fullmatch(resource)
     if found is None:
         return 0

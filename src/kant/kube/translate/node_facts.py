@@ -1,7 +1,7 @@
-"""Node facts: everything except amounts that decides whether a pod may run on a node; and why no node fits.
+"""Node facts: all but amounts that decides whether a pod may run on a node; and why no node is suitable.
 
-Facts are labels, name, devices, the way to share GPUs, and soft taints (PreferNoSchedule), each under its own key. Hard
-taints are kept separately.
+Facts are labels, name, amounts of other resources, how GPUs are shared, and soft taints (PreferNoSchedule), each under
+its own key. Hard taints are kept separately.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SoftTaint = tuple[str, str]
 """Key and value of a soft taint (PreferNoSchedule)."""
 
 SOFTLY_TAINTED = "taint:"
-"""Prefix of the key and value of a soft taint, which is kept with the labels of a node."""
+"""Prefix of the key under which a soft taint (`key=value`) is kept among the labels of a node."""
 
 
 def admits(selection: Selection, view: k.Node) -> bool:
@@ -37,7 +37,7 @@ def meets(terms: tuple[Term, ...] | None, view: k.Node) -> bool:
 
 
 def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, str], tuple[Taint, ...]]]) -> str:
-    """Return why no node fits pods with these selections, in one sentence; `seen` has facts and taints of all nodes."""
+    """Return, as one sentence, why no node is suitable for these selections; `seen`: facts and taints of all nodes."""
     for one in selections:
         lacking = next((own for own in one.always if not any(matches(facts, own) for facts, _ in seen)), None)
         taints = [own for facts, own in seen if one.admits(facts, ())] if lacking is None else []
@@ -53,7 +53,7 @@ def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, 
 
 
 def _lacking(selection: Selection, facts: list[dict[str, str]]) -> str:
-    """Return the requirements of a pod that no node meets together."""
+    """Return, as text, the requirements of a pod that no node meets together."""
     if selection.terms is not None and not any(selection._replace(always=()).admits(own, ()) for own in facts):
         return "none meets its nodeAffinity"
     every = [_words(one) for one in selection.always]
@@ -69,13 +69,13 @@ def _words(one: k.Requirement) -> str:
 
 
 def lasting(selection: Selection) -> Selection:
-    """Return a selection without tolerations of taints for a node's state: the API server adds some to every pod."""
+    """Return a selection without tolerations of state taints: the API server adds such tolerations to every pod."""
     kept = tuple(one for one in selection.tolerations if one.key not in STATE_TAINTS or not one.key)
     return selection._replace(tolerations=kept)
 
 
 def taints_of(view: k.Node) -> tuple[Taint, ...]:
-    """Return the hard taints, except those for the state of the node."""
+    """Return the hard taints of a node (NoSchedule, NoExecute), except those for its state."""
     found = (
         (taint.key, taint.value, taint.effect)
         for taint in view.spec.taints
@@ -85,18 +85,18 @@ def taints_of(view: k.Node) -> tuple[Taint, ...]:
 
 
 def soft_taints_of(view: k.Node) -> list[SoftTaint]:
-    """Return the soft taints."""
+    """Return the soft taints of a node (PreferNoSchedule)."""
     return [(taint.key, taint.value) for taint in view.spec.taints if taint.effect == "PreferNoSchedule"]
 
 
 def facts_of(view: k.Node) -> dict[str, str]:
-    """Return labels, name, devices and soft taints of a node, under the keys that selections use for them."""
+    """Return the facts of a node, under the keys that selections use for them."""
     facts = dict(view.metadata.labels or {})
     facts[NAME] = view.metadata.name
     facts |= {f"{SOFTLY_TAINTED}{key}={value}": "yes" for key, value in soft_taints_of(view)}
     if kind := kind_of(view):
         facts[KIND] = kind
-    with suppress(InputError):  # nothing is placed there then
+    with suppress(InputError):  # a malformed node gets no pods
         sharing = sharing_of(view)
         if sharing.word:
             facts[SHARING] = sharing.word
@@ -106,5 +106,5 @@ def facts_of(view: k.Node) -> dict[str, str]:
         try:
             facts[DEVICE + name] = str(amount_of(name, amount, name, up=False))
         except InputError:
-            continue  # cpu and memory may be fractional; no pod selects by them
+            continue  # cpu may be fractional; no pod selects by it
     return facts

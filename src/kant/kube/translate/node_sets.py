@@ -1,8 +1,8 @@
-"""Node sets: the nodes on which pods may run by their selectors and tolerations, updated as nodes change.
+"""Node sets: on which nodes pods may run by their selectors and tolerations, updated as nodes change.
 
-A set stands for the selection of the pods of one group (`kant.model.job.Role`); equal selections share a set. The nodes
-with a label, a device or a taint are kept as a bit mask for each value. So a new selection costs a few operations on
-integers, and a change of a node affects only the selections that name what changed.
+A set stands for the selection of the pods of one group (`kant.model.job.Role`); equal selections share a set. For each
+value of a label, resource or taint, a bit mask has the nodes with it. So a new selection costs a few operations on
+integers, and a change of a node affects only the selections that name what has changed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kant.kube.translate.selectors import Selection, Taint, matches, tolerates
 from kant.model.job import Job
 
 EVERYWHERE = ""
-"""The name that means no set, for pods without a selection as long as no node has a taint."""
+"""The name that stands for all nodes: for pods without a selection, as long as no node has had a taint."""
 
 NEW_TAINT = "taints"
-"""The change which says that a node is the first with a new soft taint."""
+"""The name in the change that reports a new soft taint."""
 
 LEAST_SETS = 64
-"""Number of sets up to which none is forgotten."""
+"""Number of sets up to which no set is forgotten."""
 
 
 class SetChange(NamedTuple):
-    """A change of a set. `is_new`: the first report of the set. `is_empty`: no node is in it now.
+    """A change of a set's nodes. `is_new`: the first report of the set. `is_empty`: the set has no node now.
 
-    A change of `EVERYWHERE` is emitted when the first node has a taint: pods without a selection need sets from then
-    on. A change of `NEW_TAINT` is emitted when a new soft taint appears, which pods may prefer to avoid.
+    A change of `EVERYWHERE` is reported when a node first has a taint: from then on pods without a selection need sets.
+    A change of `NEW_TAINT` is reported when a new soft taint appears, which pods may prefer to avoid.
     """
 
     name: str
@@ -45,7 +45,7 @@ class SetChange(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Set:
-    """A selection and its nodes, as a bit mask; `reported` are the nodes last reported to the core."""
+    """A selection and its `nodes`, as a bit mask; `reported` is the mask of the nodes last reported to the core."""
 
     name: str
     reported: int
@@ -56,27 +56,27 @@ class _Set:
 
 @dataclass(slots=True, eq=False)
 class _Tolerant:
-    """The nodes (a bit mask) all of whose taints these tolerations tolerate; `sets` have these tolerations."""
+    """The nodes (a bit mask) whose taints certain tolerations tolerate, and the sets with these tolerations."""
 
     nodes: int
     sets: dict[_Set, None] = field(default_factory=dict)
 
 
 class NodeSets:
-    """The sets of one state. `tainted`: some node has had a taint, so all pods have sets.
+    """The node sets of one state. `tainted`: some node has or had a taint, so all pods have sets.
 
-    Names of forgotten sets are reused, so tables by name stay as small as the largest number of sets at a time.
+    Names of forgotten sets are reused, so the core's tables of sets do not grow.
     """
 
     def __init__(self) -> None:
         self.tainted = False
-        self._names: list[str] = []  # of nodes, by bit
+        self._names: list[str] = []  # names of nodes, by bit
         self._bit: dict[str, int] = {}
         self._free: list[int] = []  # bits of deleted nodes
         self._gone: dict[str, None] = {}  # deleted nodes, whose bits are released once the deletion has been reported
         self._facts: dict[str, dict[str, str]] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        self._read: dict[str, tuple[k.Node | None, Collection[str]]] = {}  # the view and filters that facts come from
+        self._read: dict[str, tuple[k.Node | None, Collection[str]]] = {}  # what the facts were read from
         self._said: dict[str, tuple[k.Node, dict[str, str], tuple[Taint, ...]]] = {}
         self._having: dict[str, dict[str, int]] = {}  # nodes by key and value, as bit masks
         self._tainted_with: dict[tuple[Taint, ...], int] = {}
@@ -93,7 +93,7 @@ class NodeSets:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def follow(self, name: str, view: k.Node | None, failing: Collection[str] = ()) -> None:
-        """Update a node from this view (None: it is gone); `failing` filters are added to its labels."""
+        """Update a node from its object (None: the node is gone); `failing` node filters are added to its labels."""
         seen = self._read.get(name)
         if seen is not None and seen[0] is view and seen[1] == failing:
             return
@@ -126,18 +126,18 @@ class NodeSets:
         for one in naming | tolerant:
             had, one.nodes = one.nodes, self._nodes_of(one.selection)
             otherwise = not one.nodes and (one in naming or one.selection.admits(facts, ()))
-            if one.nodes != had or otherwise:  # no node fits, perhaps for another reason now
+            if one.nodes != had or otherwise:  # still empty, perhaps for another reason now
                 self._changed[one] = None
 
     def said(self, view: k.Node) -> tuple[dict[str, str], tuple[Taint, ...]]:
-        """Return facts and taints of a node, cached while its view is unchanged."""
+        """Return facts and hard taints of a node, cached while its object is unchanged."""
         known = self._said.get(view.metadata.name)
         if known is None or known[0] is not view:
             known = self._said[view.metadata.name] = view, facts_of(view), taints_of(view)
         return known[1], known[2]
 
     def count(self, labels: Mapping[str, str]) -> int:
-        """Return how many nodes have all of these labels, one or more."""
+        """Return how many nodes have all of these labels; there must be at least one label."""
         return reduce(and_, (self._having.get(key, {}).get(value, 0) for key, value in labels.items())).bit_count()
 
     def _sets_naming(self, before: Mapping[str, str], facts: Mapping[str, str]) -> dict[_Set, None]:
@@ -168,7 +168,7 @@ class NodeSets:
     def _note_taints(
         self, bit: int, was: bool, before: tuple[Taint, ...], taints: tuple[Taint, ...] | None
     ) -> dict[_Set, None]:
-        """Update the taints of a node (None: it left). Returns the sets that tolerate the old or the new taints."""
+        """Update the taints of a node (None: it is gone). Returns the sets that it enters or leaves by its taints."""
         if was:
             self._tainted_with[before] ^= bit
             if not self._tainted_with[before]:
@@ -186,7 +186,7 @@ class NodeSets:
     # --- selections -------------------------------------------------------------------------------------------------
 
     def name_of(self, selection: Selection) -> str:
-        """Return the name of the set of nodes on which pods with this selection may run."""
+        """Return the name of the set of nodes on which pods with this selection may run, a new set if needed."""
         asked = lasting(selection)
         if not self.tainted and not asked.always and asked.terms is None:
             return EVERYWHERE
@@ -199,7 +199,7 @@ class NodeSets:
         return found.name
 
     def is_nowhere(self, job: Job) -> bool:
-        """Whether some pod of a job has no node on which it may run, even if all were free."""
+        """Whether some pod of a job may run on no node, even if all nodes were free."""
         sets = (self._by_name[name] for name in names_in(job) if name)
         return any(not one.nodes for one in sets)
 
@@ -236,7 +236,7 @@ class NodeSets:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def take_changes(self) -> list[SetChange]:
-        """Return the unreported changes, and the empty sets whose selections name a changed fact."""
+        """Return the changes since the last call, also of sets that stay empty but name a changed fact."""
         found = [SetChange(EVERYWHERE)] if self.tainted and not self._reported_tainted else []
         self._reported_tainted = self._reported_tainted or bool(found)
         if self.soft_taints and not self._reported_soft:
@@ -272,11 +272,11 @@ class NodeSets:
 
     @property
     def are_many(self) -> bool:
-        """Whether there are so many sets that it pays to determine which of them are used."""
+        """Whether there are so many sets that unused ones should be forgotten (`keep`)."""
         return len(self._sets) > self._most
 
     def keep(self, used: Collection[str]) -> None:
-        """Forget the sets that are not among these."""
+        """Forget the sets whose names are not in `used`."""
         for asked, one in list(self._sets.items()):
             if one.name in used:
                 continue
@@ -299,18 +299,18 @@ class NodeSets:
 
 
 def names_in(job: Job) -> set[str]:
-    """Return the sets that a job names, with `EVERYWHERE` if some of its pods have none."""
+    """Return the names of the sets of a job's pods, with `EVERYWHERE` if some pods have no set."""
     return {role.node_set or job.node_set for role in job.roles} or {job.node_set}
 
 
 def preferred_in(job: Job) -> set[str]:
-    """Return the sets of nodes that a job prefers or avoids."""
+    """Return the names of the sets of nodes that a job prefers or avoids."""
     each = job.preferences
     return {name for one in each for name in (*one.avoided, *(liked.node_set for liked in one.nodes))}
 
 
 def _named(selection: Selection) -> set[tuple[str, str | None]]:
-    """Return the keys with values that decide whether a selection admits a node; None: any value of the key."""
+    """Return the facts (key, value) on which a selection depends; value None: any value of the key."""
     asked = [*selection.always, *(one for term in selection.terms or () for one in term.requirements)]
     listed = ((one.key, one.values if one.operator in ("In", "NotIn") else (None,)) for one in asked)
     return {(key, value) for key, values in listed for value in values}

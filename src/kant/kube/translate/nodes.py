@@ -1,4 +1,4 @@
-"""A Node of the API as a node of the model: its GPUs, its amounts, its place in the fabric, and its status."""
+"""Turns a Node of the API into a node of the core's model: GPUs, CPU, memory, topology domains and status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODELS = (
     "k8s.amazonaws.com/accelerator",
     "kubernetes.azure.com/accelerator",
 )
-"""Labels that name the GPU model, the most exact first."""
+"""Labels that name the GPU model. The first one that is present counts: they are in order of exactness."""
 
 STATE_TAINTS = frozenset(
     {
@@ -43,11 +43,11 @@ STATE_TAINTS = frozenset(
         "karpenter.sh/disrupted",
     }
 )  # fmt: skip
-"""Taints for the state of a node, unlike those that reserve it for some pods."""
+"""Keys of taints that describe the state of a node, unlike those that reserve it for some pods."""
 
 
 class Seen(NamedTuple):
-    """The node, its status, and how many of its GPUs are missing now."""
+    """The node, its status, and how many of its GPUs are not usable now."""
 
     node: Node
     status: NodeStatus
@@ -59,9 +59,9 @@ def about(view: k.Node) -> str:
 
 
 def node_of(view: k.Node, levels: Levels, devices: int = 0) -> Seen:
-    """Return the node as a node of the model. Raises InputError if it has amounts that cannot be used.
+    """Return a Node as a node of the model. Raises InputError if its amounts cannot be used.
 
-    `devices` are GPUs that claims allocate; those of a device plugin take precedence.
+    `devices` is the number of GPUs that claims can allocate; if a device plugin offers GPUs, these count instead.
     """
     capacity, left = view.status.capacity or {}, view.status.allocatable or {}
     place = f"{about(view)}, status"
@@ -110,13 +110,13 @@ def _gpus(amounts: dict[str, Quantity], where: str) -> int:
 
 
 def model_of(view: k.Node) -> str:
-    """Return the GPU model by the first label present."""
+    """Return the GPU model, by the first of MODELS that is present; "" for none."""
     labels = view.metadata.labels or {}
     return next((labels[key] for key in MODELS if labels.get(key)), "")
 
 
 def status_of(view: k.Node) -> NodeStatus:
-    """Return in service, or cordoned: unschedulable, not ready, being deleted, or tainted for its state."""
+    """Return CORDONED for a node that is unschedulable, unready, being deleted or state-tainted; else IN_SERVICE."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in view.status.conditions)
     state = any(taint.key in STATE_TAINTS and taint.effect != "PreferNoSchedule" for taint in view.spec.taints)
     going = view.metadata.deletion_timestamp is not None
@@ -124,10 +124,10 @@ def status_of(view: k.Node) -> NodeStatus:
 
 
 def domains_of(view: k.Node, levels: Levels) -> tuple[str, str, str, str]:
-    """Return HBD, leaf, spine and superspine of a node; each name but the HBD's is prefixed with the names of outer
-    domains.
+    """Return HBD, leaf, spine and superspine of a node; "" if the level has no label. Names other than the HBD's begin
+    with the names of the outer domains.
 
-    A domain without a label contains only the domain inside it, in the end only the node.
+    If the node lacks the label of a level, its domain there contains only the domain inside it, at last only the node.
     """
     labels = view.metadata.labels or {}
     hbd = labels.get(levels.hbd, "") if levels.hbd else ""
@@ -147,9 +147,7 @@ def _path(inside_out: list[str]) -> str:
 
 
 def contradictions(views: Iterable[k.Node], levels: Levels) -> dict[str, str]:
-    """Return the NVLink domains that span several leaves, and so count as several: an error for one node of each, by
-    node.
-    """
+    """Return, by node, an error for each NVLink domain that spans several leaves, and so counts as several domains."""
     homes: dict[str, tuple[str, str]] = {}
     split: dict[str, tuple[str, str]] = {}
     for view in sorted(views, key=lambda view: view.metadata.name):

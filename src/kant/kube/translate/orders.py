@@ -1,4 +1,4 @@
-"""Orders of users for waiting pods, as annotations: a hold, and another priority."""
+"""Orders of users for waiting pods, which are annotations of the pods: a hold, and another priority."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ LOW, HIGH = -(1 << 31), (1 << 31) - 1
 
 
 def is_held(pod: Pod) -> bool:
-    """Whether the pod is on hold."""
+    """Whether a user holds the pod."""
     return (pod.metadata.annotations or {}).get(HOLD) == "true"
 
 
 def priority_of(pod: Pod, where: str) -> int:
-    """Return the priority set by an order, or that of the PriorityClass. Raises InputError for what is not a number."""
+    """Return the priority that an order has set, else that of the PriorityClass. InputError: it is not a number."""
     said = (pod.metadata.annotations or {}).get(PRIORITY)
     return whole(f"{where}, annotation {PRIORITY}", said, LOW, HIGH) if said else pod.spec.priority
 
 
 def ordered(pod: Pod) -> tuple[str | None, ...]:
-    """Return all orders, unparsed: if one changes, the job of the pod is re-created."""
+    """Return the texts of both annotations: if one changes, the job of the pod is created again."""
     said = pod.metadata.annotations or {}
     return tuple(said.get(key) for key in (HOLD, PRIORITY))

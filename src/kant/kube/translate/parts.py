@@ -1,7 +1,7 @@
-"""Parts of a workload that start in sequence: which of them form one gang, and stand-ins for later pods.
+"""Parts of a workload that start in sequence: which parts form one gang, and stand-ins for pods that come later.
 
-A part that waits until another is *ready* runs at the same time, so both form one gang. It starts when all of it has
-places, and slots are kept for pods that are yet to be created. A part that waits until another is *complete* is a
+A part that waits until another is *ready* runs at the same time, so both form one gang. The gang starts when all of it
+can be placed, and slots are kept for pods that are not yet created. A part that waits until another is *complete* is a
 separate gang, since the earlier part ends without it.
 """
 
@@ -19,16 +19,16 @@ from kant.model.errors import InputError
 
 
 def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
-    """Return which parts form one gang.
+    """Return the parts, grouped by gang.
 
-    Two parts do if one waits until the other is ready. So do all parts whose completion nobody awaits, since they may
-    wait for each other. If a gang would hold places while a part of it waits for the completion of another part, that
-    part joins the gang: otherwise it might wait for those places. Parts of different schedulers are never in one gang.
+    Two parts share one if one waits until the other is ready. So do all parts whose completion none awaits, since they
+    may wait for each other. If a gang would hold capacity while a part of it waits for the completion of another part,
+    that one joins the gang: else it might wait for that capacity. Parts of different schedulers are never in one gang.
     """
     known = {part.name: part for part in parts}
     edges = [(part, known[name], complete) for part in parts for name, complete in part.after if name in known]
     gates: dict[str, frozenset[str]] = {part.name: frozenset() for part in parts}
-    for _ in parts:  # as many rounds as the longest chain may need
+    for _ in parts:  # as many passes as the longest chain may need
         for part, before, complete in edges:
             gates[part.name] |= gates[before.name] | (frozenset((before.name,)) if complete else frozenset())
     awaited = {before.name for _, before, complete in edges if complete}
@@ -59,19 +59,19 @@ def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def later_parts(gang: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of a gang that are created only once others of the gang exist."""
+    """Return the parts of a gang that are created only once other parts of the gang are ready or complete."""
     own = {part.name for part in gang}
     return tuple(part for part in gang if any(name in own for name, _ in part.after))
 
 
-# --- stand-ins for pods that are yet to be made ----------------------------------------------------------------------
+# --- stand-ins for pods that are not yet created ----------------------------------------------------------------------
 
 
 def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None = None) -> list[Pod]:
-    """Return stand-ins for pods of a part: copies of `same`, a pod of the part, or else made from its template.
+    """Return `count` stand-ins for pods of a part: copies of `same`, a pod of the part, or else made from its template.
 
-    A `sibling` in the gang supplies what a template lacks: owner, priority and time. Claims that are created along with
-    a pod are left out, as they do not exist yet. Raises InputError if the template is invalid.
+    A `sibling` in the gang supplies what a template lacks: owner, priority and time. Claims that are created with a pod
+    are left out, since they do not exist yet. Raises InputError if the template is invalid.
     """
     if count <= 0:
         return []
@@ -100,6 +100,6 @@ def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None
 
 
 def _tolerations(spec: PodSpec, sibling: Pod) -> tuple[Toleration, ...]:
-    """Return its own tolerations, and those that the API server adds (admission plugin DefaultTolerationSeconds)."""
+    """Return the template's tolerations, and those that the API server adds (DefaultTolerationSeconds)."""
     given = (one for one in sibling.spec.tolerations if one.key.startswith("node.kubernetes.io/"))
     return tuple(dict.fromkeys((*spec.tolerations, *given)))

@@ -1,4 +1,4 @@
-"""Affinity rules as objects of the model: the classes in which a pod counts, its rules about others, and its amounts.
+"""Affinity rules as objects of the model: the classes in which a pod counts, its rules about other pods, its amounts.
 
 A class consists of the pods that a selector matches in some namespaces, those that have one rule of anti-affinity, or
 those that use one port of their host. So anti-affinity holds in both directions: a pod with a rule avoids the pods that
@@ -37,17 +37,17 @@ from kant.model.preference import LikedPods, LikedSpread
 from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules, TopologySpread
 
 PODS = "pods"
-"""The amount of which every pod uses one."""
+"""The resource of which every pod uses one: a node's limit of pods."""
 
 NO_LIMIT = 1 << 30
 LEAST = 512
-"""Number of classes up to which a rule book is not rebuilt."""
+"""Number of classes up to which a rule book is never rebuilt."""
 
 REQUIRED_WEIGHT = 1
-"""Weight of placed pods' required affinity for new pods: hardPodAffinityWeight of kube-scheduler."""
+"""Weight of placed pods' required affinity as a preference about new pods (kube-scheduler's hardPodAffinityWeight)."""
 
 CLAIMED, PULLING = "devices ", "pulling "
-"""Prefixes of the names of classes with equal claims to devices, and of classes that prefer others."""
+"""Prefixes of the names of classes of pods with equal device claims, and of classes of pods that prefer others."""
 
 LABEL, CARRIERS, LIVING, ELIGIBLE = "label ", "carriers ", "living ", "eligible "
 """Prefixes of the names of topologies that are labels, of classes that carry a rule, of classes without terminating
@@ -55,14 +55,14 @@ pods, and of topologies restricted to the nodes over which a pod is spread."""
 
 
 class PodClass(NamedTuple):
-    """The pods that a rule selects, whatever its topology label; `living`: without terminating ones."""
+    """The pods that a rule selects, in any domain; `living`: without terminating pods."""
 
     rule: Rule
     living: bool = False
 
     @property
     def name(self) -> str:
-        """A name that is equal for equal classes."""
+        """The name of the class, equal for equal classes."""
         return f"{LIVING if self.living else ''}{','.join(self.rule.namespaces)}/{self.rule.selector}"
 
     def has(self, pod: k.Pod) -> bool:
@@ -102,11 +102,11 @@ class Eligible(NamedTuple):
 class RuleBook:
     """The classes and topologies that affinity rules name.
 
-    A class is created with the first pod whose rules name it; existing pods then have to be counted in it.
+    A class is created with the first pod whose rules name it; existing pods must then be counted in it (`take_new`).
     """
 
     def __init__(self) -> None:
-        self.topologies: dict[str, Eligible] = {}  # without domains until an event names them
+        self.topologies: dict[str, Eligible] = {}  # by name
         self._classes = _Classes()
         self._kept_away = _Classes()  # by the class that has a rule: the class of pods that it selects
         self._pulled = _Classes()  # by the class that prefers pods: the class that its rule selects
@@ -116,11 +116,11 @@ class RuleBook:
 
     @property
     def is_overgrown(self) -> bool:
-        """Whether a new book built from the existing pods would be smaller by enough: this one forgets nothing."""
+        """Whether a new book is due: this one forgets nothing, and has more than four times what pods needed."""
         return self._size > self._most
 
     def begun(self) -> None:
-        """Note that all existing pods have been noted."""
+        """End the first reading of all existing pods: what their rules name is not new."""
         self._new, self._most = {}, max(LEAST, 4 * self._size)
 
     @property
@@ -128,7 +128,7 @@ class RuleBook:
         return len(self._classes.names) + len(self._kept_away.names) + len(self._pulled.names)
 
     def take_new(self) -> list[Rule]:
-        """Return the rules that are new since the last call: the pods that they select have to be counted again."""
+        """Return the rules that are new since the last call: the pods that they select must be counted again."""
         found, self._new = list(self._new), {}
         return found
 
@@ -152,7 +152,7 @@ class RuleBook:
         return PodRules(self.classes(pod), amounts=amounts_of(pod))
 
     def note(self, pod: k.Pod) -> None:
-        """Record an existing pod, which has affinity rules."""
+        """Record what the affinity of a pod names."""
         for rule in rules_of(pod) if pod.spec.affinity is not None else ():
             name = carriers_of(rule)
             if rule.selector and name not in self._kept_away.names:
@@ -170,7 +170,7 @@ class RuleBook:
                 self._label(rule.key)
 
     def pulls(self, pod: k.Pod) -> tuple[LikedPods, ...]:
-        """Return the pods that a pod prefers or avoids, and those by which it is preferred or avoided."""
+        """Return the classes of pods that a pod prefers or avoids, and of pods that prefer or avoid it."""
         self.note(pod)
         own = pulls_of(pod) if pod.spec.affinity is not None else ()
         found = [LikedPods(self._class(rule), weight, topology_of(rule.key)) for rule, weight in own]
@@ -184,7 +184,7 @@ class RuleBook:
         return tuple(LikedSpread(one.pod_class, one.topology, one.max_skew) for one in even)
 
     def classes(self, pod: k.Pod) -> tuple[str, ...]:
-        """Return the classes that a pod counts in, in order."""
+        """Return the names of the classes in which a pod counts, sorted."""
         found = {name for name, _ in self._classes.of(pod)} | {*ports_of(pod.spec)}
         if pod.spec.affinity is not None:
             found.update(carriers_of(rule) for rule in rules_of(pod) if rule.selector)
@@ -236,7 +236,7 @@ class _Classes:
         (self._others if label is None else self._by_label.setdefault(label, {}))[name] = one
 
     def of(self, pod: k.Pod) -> Iterator[tuple[str, PodClass]]:
-        """Yield the classes that a pod is in."""
+        """Yield the classes that have the pod, with their names."""
         labels = (pod.metadata.labels or {}).items() if self._by_label else ()
         for found in (self._others, *filter(None, map(self._by_label.get, labels))):
             for name, one in found.items():
@@ -245,12 +245,12 @@ class _Classes:
 
 
 def amounts_of(pod: k.Pod) -> tuple[tuple[str, int], ...]:
-    """Return the exact amounts that a pod uses of its node, including one of `PODS`."""
+    """Return how much a pod uses of its node besides GPUs, CPU and memory, by resource, with one of `PODS`."""
     return tuple(sorted({**others_of(pod.spec), PODS: 1}.items()))
 
 
 def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
-    """Return the exact amounts that a node has."""
+    """Return how much a node has besides GPUs, CPU and memory, by resource."""
     found = {PODS: NO_LIMIT}
     for name, amount in (view.status.allocatable or {}).items():
         if name not in (*GPU_RESOURCES, "cpu", "memory"):
@@ -260,7 +260,7 @@ def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
 
 
 def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
-    """Return the rules of a pod that also counts in this class (None: in none), and avoids others of the class."""
+    """Return the rules of a pod that also counts in the class of `apart`, and avoids pods of it; None: unchanged."""
     if apart is None:
         return rules
     classes = tuple(sorted((*rules.classes, apart.pod_class)))
@@ -268,7 +268,7 @@ def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
 
 
 def topology_of(key: str) -> str:
-    """Return the topology of a label; the nodes themselves for the host label."""
+    """Return the name of the topology of a label; HOST, the nodes themselves, for the host label."""
     return HOST if key == HOSTNAME else f"{LABEL}{key}"
 
 
@@ -282,19 +282,19 @@ def named_class(name: str) -> str:
 
 
 def named_topology(name: str) -> str:
-    """Return the label of a topology."""
+    """Return the label that a topology is about."""
     if name == HOST:
         return HOSTNAME
     return name.removeprefix(LABEL) if name.startswith(LABEL) else name.removeprefix(ELIGIBLE).partition(" ")[0]
 
 
 def carriers_of(rule: Rule) -> str:
-    """Return the class of the pods that have a rule of anti-affinity."""
+    """Return the name of the class of the pods that have this anti-affinity rule."""
     return f"{CARRIERS}{rule.key} {PodClass(rule).name}"
 
 
 def pulling(rule: Rule, weight: int) -> str:
-    """Return the class of the pods that prefer others by a rule with this weight."""
+    """Return the name of the class of the pods that prefer others by this rule with this weight."""
     return f"{PULLING}{weight} {rule.key} {PodClass(rule).name}"
 
 

@@ -1,4 +1,4 @@
-"""Pods as a Job of the model: one pod, or all pods of a gang."""
+"""Turns pods into a Job of the core's model: one pod, or all pods of a gang."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
 """Suffixes that controllers append: numbers, and letters of the alphabet of k8s.io/apimachinery, util/rand."""
 
 Filters = Callable[[k.Pod], tuple[k.Requirement, ...]]
-"""Returns temporary requirements of a pod for its node, besides its spec."""
+"""Returns requirements of a pod for its node that are not in its spec, and hold only for now."""
 
 Child = tuple[str, Level]
-"""A group within the gang, and the level of which one domain has to hold the pods of the group."""
+"""A group within the gang, and the topology level of which one domain must hold the pods of the group."""
 
 NO_CHILD: Child = ("", "")
 
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
     """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970.
 
     `node_sets` returns the set of a selection's nodes, `demand` a pod's requests (the second argument names the pod in
-    errors), `preferences` what it prefers, `rules` its classes and affinity rules, and `child` the group within the
+    errors), `preferences` what a pod prefers, `rules` its classes and affinity rules, and `child` the group within the
     gang. They may raise InputError. By default nodes and pods have no such properties.
     """
 
@@ -59,7 +59,7 @@ class Setting(NamedTuple):
 
 
 class GangJob(NamedTuple):
-    """A job, and the names of its pods in the order of its groups: those of the first group, then of the second…"""
+    """A job, and the names of its pods in the order of its groups: first the pods of the first group."""
 
     job: Job
     pods: tuple[str, ...]
@@ -88,9 +88,9 @@ def about(pod: k.Pod) -> str:
 def selection(
     pod: k.Pod, storage: Storage = NO_STORAGE, filters: Filters | None = None, models: str = PRODUCT
 ) -> Selection:
-    """Return the requirements of the pod for its node besides amounts. Raises InputError.
+    """Return the requirements of a pod for its node, except GPUs, CPU and memory. Raises InputError.
 
-    `models` is a label that is left out of nodeSelector, as it is the GPU model of the job; "" for none.
+    `models` is a label of nodeSelector that is left out, since it is the GPU model of the job; "" for none.
     """
     where = f"{about(pod)}, spec"
     others = requests_of(pod.spec, where).others
@@ -107,7 +107,7 @@ def selection(
 
 
 def whole_selection(pod: k.Pod, storage: Storage = NO_STORAGE) -> Selection:
-    """Return all that the pod says about its nodes, including the GPU model. Raises InputError."""
+    """Return all requirements of a pod for its node, including the GPU model. Raises InputError."""
     return selection(pod, storage, models="")
 
 
@@ -118,14 +118,14 @@ def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
 
 
 def ranked(pods: Iterable[k.Pod]) -> list[k.Pod]:
-    """Return pods in the order of their names, which is that of their ranks."""
+    """Return pods in the order of their ranks: by name, with numbers in numerical order."""
     return sorted(pods, key=natural)
 
 
 def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None = None) -> GangJob:
     """Return the job `name` of these pods, at least one, all of one namespace. Raises InputError for an invalid pod.
 
-    `spec` is what the object of their group says, if there is one.
+    `spec` has the properties of their group, None for a single pod.
     """
     pods = ranked(pods)
     groups: dict[tuple[Demand, Role, PodRules, Preferences, Child], list[str]] = {}
@@ -178,7 +178,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
 
 
 def _cut(group: PodGroup, cuts: Sequence[tuple[Level, int]], child: Level) -> PodGroup:
-    """Return the group divided into these segments; as a `child`, all of it is inside one domain of that level."""
+    """Return the group divided into segments by `cuts`, and all of it in one domain of the level `child` ("": none)."""
     found = [*([(child, 0)] if child else []), *cuts]
     if not found:
         return group
@@ -206,15 +206,15 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
 
 
 def model_asked(pod: k.Pod) -> str:
-    """Return the GPU model that its nodeSelector names; "" for none."""
+    """Return the GPU model that a pod's nodeSelector names; "" for none."""
     return (pod.spec.node_selector or {}).get(PRODUCT, "")
 
 
 def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:
-    """Return the level of which one domain has to hold the gang, by its required affinity to its own pods; "" for none.
+    """Return the level of which one domain must hold the gang, by required affinity to its own pods; "" for none.
 
-    This requires that the affinity label is that of a level, and that all pods of the gang have the rule, or all but
-    the one that it selects. Other affinity within the gang is checked when its pods get their places.
+    The rule's label must be that of a level, and all pods of the gang must have the rule, or all but the one that it
+    selects. Other affinity within the gang is checked when the pods are placed.
     """
     found: list[Level] = [annotations.within] if annotations.within_required and annotations.within else []
     asked = False
@@ -233,7 +233,7 @@ def moment(pod: k.Pod, epoch: int) -> int:
 
 
 def title(pod: k.Pod) -> str:
-    """Return the user's name for the work: the name of the controller without generated suffixes."""
+    """Return the name of a pod's controller, or of the pod, without generated suffixes: the name that users know."""
     labels = pod.metadata.labels or {}
     for key in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "ray.io/cluster"):
         if labels.get(key):

@@ -1,4 +1,4 @@
-"""What a pod prefers of its node, as objects of the model: preferred node affinity, and soft taints that it tolerates.
+"""Which nodes a pod prefers, as objects of the model: by preferred node affinity, and by soft taints.
 
 Source: kube-scheduler's plugins NodeAffinity and TaintToleration.
 """
@@ -16,16 +16,16 @@ from kant.model.preference import LikedNodes, Preferences
 def preferences_of(
     pod: k.Pod, taints: Iterable[SoftTaint], node_sets: Callable[[Selection], str], where: str
 ) -> Preferences:
-    """Return what a pod prefers of its node; `taints` are the soft taints of nodes. Raises InputError.
+    """Return which nodes a pod prefers or avoids; `taints` are all soft taints of nodes. Raises InputError.
 
-    `node_sets` names the nodes of a selection.
+    `node_sets` returns the name of the set of a selection's nodes.
     """
     affinity = pod.spec.affinity
     asked = affinity.node_affinity if affinity is not None else None
     liked: dict[str, int] = {}
     for one in asked.preferred_during_scheduling_ignored_during_execution if asked is not None else ():
         term = checked_term(one.preference, f"{where}.affinity.nodeAffinity")
-        if one.weight and term.requirements:  # an empty term means nothing
+        if one.weight and term.requirements:  # an empty term selects nothing
             name = node_sets(Selection(term.requirements, None, ANY_TAINT))
             liked[name] = liked.get(name, 0) + one.weight
     return Preferences(

@@ -1,8 +1,8 @@
 """ProvisioningRequests: nodes requested from an autoscaler, and the pods that consume them.
 
 The objects are of autoscaling.x-k8s.io, as the Cluster Autoscaler defines them (its proposal provisioning-request.md):
-pods name the request, and the autoscaler reports its progress in conditions. Pods are not scheduled until their nodes
-are provided: earlier, a gang would use the capacity of others, or count as unschedulable.
+pods name the request, and the autoscaler reports its progress in conditions. Pods are scheduled once their nodes are
+provided: earlier, a gang would use the capacity of others, or count as unschedulable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from kant.kube.objects.views import Condition, Pod, Unstructured, View
 
 PROVISIONING = "provisioningrequests"
-"""Their name in the mirror."""
+"""The name of the kind in the mirror."""
 
 PROVISIONING_PATHS = tuple(
     f"/apis/autoscaling.x-k8s.io/{version}/provisioningrequests" for version in ("v1", "v1beta1")
@@ -35,9 +35,9 @@ def consumed_by(pod: Pod) -> str:
 
 
 def why_not_provided(name: str, found: Unstructured | None) -> str:
-    """Return why the nodes of a ProvisioningRequest are missing, in one sentence; "" if they are provided.
+    """Return, as one sentence, why the nodes of a ProvisioningRequest are missing; "" if they are provided.
 
-    Once its booking has expired, other pods may have taken the nodes: its pods then compete for free capacity.
+    `found` None: the object does not exist. After its booking has expired, its pods compete for the nodes with others.
     """
     if found is None:
         return f"its ProvisioningRequest {name} does not exist"

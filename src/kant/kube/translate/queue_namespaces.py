@@ -1,6 +1,6 @@
 """Queues restricted to the pods of some namespaces, listed by name or selected by labels.
 
-The restriction of a queue also applies to queues below it: each queue on the path to the root has to allow a namespace.
+The restriction of a queue also applies to queues below it: each queue on the path to the root must allow a namespace.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class _Bound(View, frozen=True):
 
 
 class QueueNamespaces:
-    """`allowed` has the namespaces of each restricted queue. `changed` are namespaces whose pods may name other queues
-    than before, until `take_changed`; None stands for all namespaces."""
+    """`allowed` has the namespaces of each restricted queue. `changed` has the namespaces whose pods may name other
+    queues than at the last `take_changed`; None: all namespaces."""
 
     def __init__(self) -> None:
         self.allowed: dict[str, frozenset[str]] = {}
@@ -36,7 +36,7 @@ class QueueNamespaces:
     def follow(
         self, queues: Iterable[Unstructured], queue_config: QueueConfig, labels: Labels | None
     ) -> dict[str, str]:
-        """Record the restrictions of queues; `labels` is None if namespaces may not be listed. Returns errors."""
+        """Record the restrictions of queues; `labels` None: namespaces may not be listed. Returns errors by queue."""
         before, self.allowed = self.allowed, {}
         stood = self._parents
         self._parents = {queue.name: queue.parent for queue in queue_config.queues}
@@ -77,7 +77,7 @@ class QueueNamespaces:
         return found
 
     def refuses(self, queue: str, namespace: str) -> str:
-        """Return why a pod of a namespace may not use a queue, in one sentence; "" if it may."""
+        """Return, as one sentence, why pods of a namespace may not use a queue; "" if they may."""
         above = queue
         while above:
             if namespace not in self.allowed.get(above, (namespace,)):

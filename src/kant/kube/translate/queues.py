@@ -1,4 +1,4 @@
-"""Queue objects as queues of the model."""
+"""Turns Queue objects into queues of the core's model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AMOUNTS = {*Budget.__struct_fields__, *Quota.__struct_fields__} - {"resource", "
 
 
 class _Written(View, frozen=True):
-    """The fields of a spec whose form in objects differs from the model."""
+    """The fields of a spec that objects write in another form than the model."""
 
     min_run: str = ""
     node_wait: str = ""
@@ -34,7 +34,7 @@ class _Written(View, frozen=True):
 
 
 def queue_of(found: Unstructured) -> Queue:
-    """Return the object as a queue of the model, whose fields it has in camel case. Raises InputError."""
+    """Return an object as a queue of the model; the object has the same fields, in camel case. Raises InputError."""
     place = f"{about(found)}, spec"
     written: _Written = decoded(found, _Written)
     said = _named(decoded(found, dict[str, Any])) | {"name": found.metadata.name}
@@ -53,7 +53,7 @@ def queue_of(found: Unstructured) -> Queue:
 
 
 def _amounts(said: dict[str, Quantity | None], where: str) -> dict[str, Any]:
-    """Return a quota or a budget with its amounts as the model has them."""
+    """Return a quota or a budget with its fields and amounts as in the model."""
     amount, found = mib if said.get("resource") == "memory" else milli, _named(said)
     for field in AMOUNTS & found.keys():
         value = found.pop(field)
@@ -63,21 +63,21 @@ def _amounts(said: dict[str, Quantity | None], where: str) -> dict[str, Any]:
 
 
 def _named(said: dict[str, Any]) -> dict[str, Any]:
-    """Return fields by their names in the model."""
+    """Return fields under their names in the model, in snake case."""
     return {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key): value for key, value in said.items()}
 
 
 def written_name(field: str) -> str:
-    """Return the name that a field of the model has in objects."""
+    """Return the name in objects, in camel case, of a field of the model."""
     first, *rest = field.split("_")
     return first + "".join(map(str.capitalize, rest))
 
 
 def queue_config_of(objects: Iterable[Unstructured]) -> tuple[QueueConfig, dict[str, str]]:
-    """Return all queues by name, and the errors in some.
+    """Return all queues in the order of their names, and the errors in some by name.
 
-    A malformed one becomes a root that starts nothing, and its children move to the queue above it. A queue with an
-    unknown parent, or on a cycle of parents, starts nothing until that is fixed. All other queues are as defined.
+    A malformed queue becomes a root that starts nothing, and its children move to the queue above it. A queue with an
+    unknown parent, or on a cycle of parents, starts nothing until that is fixed.
     """
     queues: dict[str, Queue] = {}
     wrong: dict[str, str] = {}
@@ -114,7 +114,7 @@ def _wrong_parent(queue: Queue, expected: str) -> str:
 
 
 def _held(queue: Queue) -> Queue:
-    """Return the queue as a root of its own that starts nothing."""
+    """Return the queue as a root that starts nothing."""
     return replace(queue, parent="", state="stop" if queue.state == "stop" else "hold")
 
 

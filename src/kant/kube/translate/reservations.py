@@ -1,4 +1,4 @@
-"""Reservation objects: of the nodes with some labels, or of a number of GPUs."""
+"""Reservation objects: each reserves the nodes with some labels, or a number of GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.model.errors import InputError
 from kant.model.units import FOREVER
 
 WITHIN = ("", "hbd", "leaf", "spine", "superspine")
-"""The levels by which the nodes of a reservation may be required to be in one domain."""
+"""The topology levels of which one domain may be required to have all nodes of a reservation; "": none."""
 
 
 class ReservationSpec(View, frozen=True):
@@ -43,9 +43,9 @@ class ReservedNodes(Struct, frozen=True):
 class BookedGpus(Struct, frozen=True):
     """At least `gpus` GPUs in whole adjacent nodes, for pods that name the reservation.
 
-    They are in one domain of the level `within` ("": anywhere), and of GPU model `model` ("": all of the same model).
+    The nodes are in one domain of the level `within` ("": anywhere), with GPUs of `model` ("": all of one model).
     Pods of these `queues` may name it (none: pods of all queues). Times are as in `ReservedNodes`; `created` is when
-    the object was created. `nodes` are its previous nodes, which its status names.
+    the object was created. `nodes` has the nodes that its status names.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ReservationStatus(View, frozen=True):
 
 
 def reservation_of(found: Unstructured, epoch: int = 0) -> ReservedNodes | BookedGpus:
-    """Return the reservation, on the clock whose zero is `epoch` (microseconds since 1970). Raises InputError."""
+    """Return the reservation of an object; its times count from `epoch` (microseconds since 1970). InputError."""
     place, name = f"{about(found)}, spec", found.metadata.name
     spec: ReservationSpec = decoded(found, ReservationSpec)
     if bool(spec.node_selector) == bool(spec.gpus):

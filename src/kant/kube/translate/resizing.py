@@ -1,8 +1,8 @@
-"""Pods that are resized in place count with the larger of their present and requested amounts.
+"""Pods that are resized in place are counted with the larger of their present and requested amounts.
 
-A request may change while a pod runs (KEP-1287), and its kubelet takes time to follow. Until then its node needs the
-capacity for both. The mirror keeps such a pod with the larger amounts as its requests, so that no other code deals with
-resizes. Source: k8s.io/component-helpers, resource/helpers.go (PodRequests with UseStatusResources).
+A request may change while a pod runs (KEP-1287), and the kubelet takes time to follow. Until then the node needs the
+capacity for either. The mirror keeps such a pod with the larger amounts as its requests, so that no other code deals
+with resizes. Source: k8s.io/component-helpers, resource/helpers.go (PodRequests with UseStatusResources).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Amounts = Mapping[str, Quantity] | None
 
 
 def as_counted(pod: k.Pod) -> k.Pod:
-    """Return the pod with the amounts that its node has to provide as its requests, and without those of its status."""
+    """Return the pod with the amounts that its node must provide as its requests; those of its status are removed."""
     status = pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return pod
@@ -35,7 +35,7 @@ def as_counted(pod: k.Pod) -> k.Pod:
 
 
 def is_resized(before: k.PodSpec, after: k.PodSpec) -> bool:
-    """Whether a pod asks for other amounts than before."""
+    """Whether a pod requests other amounts than before."""
     return (before.containers, before.init_containers, before.resources) != (
         after.containers,
         after.init_containers,
@@ -61,7 +61,7 @@ def _all(
 
 
 def _of(asked: k.Resources, has: k.Resources | None, granted: Amounts, refused: bool) -> k.Resources:
-    """Return the amounts that count, given the requested, present and granted ones."""
+    """Return the amounts that are counted: the largest of those requested, present and granted."""
     if has is None or (has.requests in (None, asked.requests) and granted in (None, asked.requests)):
         return asked
     try:

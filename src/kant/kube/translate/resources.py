@@ -1,4 +1,4 @@
-"""What a pod asks of its node: its containers, init containers, sidecars and overhead together, as one Demand.
+"""What a pod requests of its node, as one Demand: containers, init containers, sidecars and overhead together.
 
 Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), with sidecars as in KEP-753.
 """
@@ -25,7 +25,7 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.int
 """Extended resources that count as GPUs."""
 
 SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
-"""Requests for shares of a GPU by HAMi, which no node lists among its resources."""
+"""Resources by which pods request shares of a GPU from HAMi; no node lists them."""
 
 PARTS = re.compile(r"nvidia\.com/(mig-[\w.]+|gpu\.shared)")
 """Parts of GPUs that a device plugin allocates: MIG devices, and replicas of time-shared GPUs.
@@ -35,13 +35,13 @@ The plugin has divided the GPUs and chooses among the parts, so a node has a num
 """
 
 UNCOUNTED = ("storage", "pods")
-"""Resources that no container requests."""
+"""Resources of nodes that containers do not request."""
 
 Amounts = dict[str, Fraction]
 
 
 class PodRequests(NamedTuple):
-    """`others` are not counted by the core: whole numbers, or MiB for bytes. `kind` names the GPU resource."""
+    """`others` are amounts besides GPUs, CPU and memory: whole numbers, or MiB for bytes. `kind`: the GPU resource."""
 
     demand: Demand
     others: tuple[tuple[str, int], ...] = ()
@@ -53,7 +53,7 @@ MOST_KNOWN = 4096
 
 
 def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
-    """Cache results by equal amounts: pods of a workload are equal, and exact sums are the main cost."""
+    """Return `read` with a cache by the amounts in a spec: pods of a workload are equal, and exact sums are slow."""
     known: dict[Hashable, T] = {}
 
     @wraps(read)
@@ -70,7 +70,7 @@ def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
 
 @_remembered
 def requests_of(spec: PodSpec, where: str) -> PodRequests:
-    """Return what the pod asks of its node. Raises InputError for a bad quantity and for what Kant cannot serve."""
+    """Return what a pod requests of its node. Raises InputError for a bad quantity, and for what Kant cannot serve."""
     total = _total(spec, where)
     place = f"{where}, resources"
     kinds = [name for name in GPU_RESOURCES if total.get(name)]
@@ -92,7 +92,7 @@ def requests_of(spec: PodSpec, where: str) -> PodRequests:
 
 @_remembered
 def used_of(spec: PodSpec, where: str) -> Demand:
-    """Return what a bound pod uses of its node, even if its spec is invalid; nothing if unknown."""
+    """Return the GPUs, CPU and memory that a bound pod uses; zeros if its spec cannot be read."""
     try:
         total = _total(spec, where)
         kind = next((name for name in GPU_RESOURCES if total.get(name)), "")
@@ -115,12 +115,12 @@ def others_of(spec: PodSpec, where: str) -> dict[str, int]:
 
 
 def amount_of(name: str, value: Quantity | Fraction, where: str, up: bool = True) -> int:
-    """Return an amount of a resource that the core does not count: in MiB for bytes, else a whole number."""
+    """Return an amount of a resource other than GPUs, CPU and memory: in MiB for bytes, else a whole number."""
     return mib(value, where, up) if is_bytes(name) else count(value, where)
 
 
 def check_parts(spec: PodSpec, queue: str, queue_config: QueueConfig, counted: Collection[str] = ()) -> None:
-    """Raise InputError for parts of GPUs (`PARTS`), except `counted` ones, in a queue with a quota of GPUs."""
+    """Raise InputError if a pod requests parts of GPUs (`PARTS`) in a queue whose GPU quota does not count these."""
     names = (name for name in others_of(spec) if name not in counted)
     part = next(filter(PARTS.fullmatch, names), None)
     if part is not None:
@@ -136,7 +136,7 @@ BOTH = "no MIG device beside whole GPUs in queue {}, whose quota counts the one 
 
 
 def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, expected: str = UNCOUNTED_PART) -> None:
-    """Raise InputError that says what is `expected`, for this part of a GPU in a queue with a quota of GPUs."""
+    """Raise InputError about this part of a GPU, with `expected`, if the queue or one above it has a GPU quota."""
     path = queue_config.lineage(queue)
     for one in queue_config.queues:
         if one.name in path and any(quota.resource == "gpu" for quota in one.quotas):
@@ -144,19 +144,19 @@ def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, ex
 
 
 class Claimed(NamedTuple):
-    """The GPUs of claims: whole ones of a node, and the sum of the parts, in thousandths of a GPU."""
+    """The GPUs of device claims: the number of whole GPUs, and the sum of parts in thousandths of a GPU."""
 
     gpus: int = 0
     milli: int = 0
 
 
 def gives_gpus(resources: Collection[str]) -> bool:
-    """Whether some of these resources are GPUs."""
+    """Whether any of these resources is a GPU resource."""
     return any(name in GPU_RESOURCES for name in resources)
 
 
 def with_gpus(demand: Demand, claimed: Claimed) -> Demand:
-    """Return the demand plus the GPUs of claims. Parts are ignored if there are whole GPUs."""
+    """Return the demand plus the GPUs of claims. Parts of GPUs are ignored if there are whole GPUs."""
     if claimed.gpus:
         return Demand(demand.gpus + claimed.gpus, GPU, demand.cpu, demand.memory)
     if not claimed.milli or demand.gpus:
@@ -166,12 +166,12 @@ def with_gpus(demand: Demand, claimed: Claimed) -> Demand:
 
 
 def is_bytes(name: str) -> bool:
-    """Whether amounts of a resource that the core does not count are bytes."""
+    """Whether amounts of this resource are bytes; it is neither CPU nor memory."""
     return name == "ephemeral-storage" or name.startswith("hugepages-")
 
 
 def capacity_of(amounts: Mapping[str, Quantity]) -> Demand:
-    """Return GPUs, CPU and memory among the amounts of a node; nothing if they cannot be read."""
+    """Return the GPUs, CPU and memory among the amounts of a node; zeros if they cannot be read."""
     found = Demand()
     with suppress(InputError):
         found = Demand(
@@ -187,7 +187,7 @@ _NONE = Fraction(0)
 
 
 def key_of(spec: PodSpec) -> Hashable:
-    """Return a key that is equal only for pods whose specs ask for equal amounts, equally written."""
+    """Return a key that is equal only for specs that request equal amounts, written in the same way."""
     starting = None
     if spec.init_containers:
         starting = tuple((_words(one), one.restart_policy) for one in spec.init_containers)
@@ -201,7 +201,7 @@ def _words(one: Container | PodSpec) -> Hashable:
 
 
 def _total(spec: PodSpec, where: str) -> Amounts:
-    """Return the most that the pod needs at one time: while it starts, or while it runs."""
+    """Return the most that a pod needs at any time, while it starts or runs, by resource."""
     running: Amounts = {}  # sidecars so far, and then the containers
     starting: Amounts = {}
     for number, container in enumerate(spec.init_containers):
@@ -214,7 +214,7 @@ def _total(spec: PodSpec, where: str) -> Amounts:
     for number, container in enumerate(spec.containers):
         running = _sum(running, _of_container(container, f"{where}.containers[{number}]"))
     total = _most(running, starting)
-    if spec.resources is not None:  # of the pod as a whole (KEP-2837): replaces the sum of its containers
+    if spec.resources is not None:  # pod-level resources (KEP-2837) replace the sum of the containers
         total |= amounts_of(spec.resources, f"{where}.resources")
     return _sum(total, _amounts(spec.overhead, f"{where}.overhead"))
 
@@ -224,7 +224,7 @@ def _of_container(container: Container, where: str) -> Amounts:
 
 
 def amounts_of(resources: Resources, where: str) -> Amounts:
-    """Return the requests; a limit without a request counts as the request. Raises InputError."""
+    """Return the requests, by resource; a limit without a request counts as request. Raises InputError."""
     return _amounts(resources.limits, f"{where}.limits") | _amounts(resources.requests, f"{where}.requests")
 
 

@@ -1,4 +1,4 @@
-"""Requirements of a pod for its node besides amounts: selectors, node affinity, tolerations; and what Kant rejects.
+"""Requirements of a pod for its node besides amounts: selectors, node affinity, tolerations; and which Kant rejects.
 
 Source: k8s.io/component-helpers, scheduling/corev1 (nodeaffinity, helpers): the same rules.
 """
@@ -12,18 +12,18 @@ from kant.kube.objects import views as k
 from kant.model.errors import InputError
 
 NAME = "metadata.name"
-"""The field of a node that `matchFields` may ask for; it is kept with the labels."""
+"""The field of a node that `matchFields` may name; its value is kept among the node's labels."""
 
 DEVICE = "resource:"
-"""Prefix of a resource that the core does not count; the amount of a node is kept with its labels."""
+"""Prefix of the key under which a node's amount of another resource is kept among its labels."""
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 Taint = tuple[str, str, str]
-"""Key, value and effect."""
+"""Key, value and effect of a taint."""
 
 
 class Term(NamedTuple):
-    """A set of requirements, all of which a node has to meet."""
+    """A set of requirements, all of which a node must meet."""
 
     requirements: tuple[k.Requirement, ...]
 
@@ -36,12 +36,12 @@ class Selection(NamedTuple):
     tolerations: tuple[k.Toleration, ...]
 
     def selects(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node with these labels and this name is selected, ignoring its devices."""
+        """Whether a node with these labels and this name is selected; taints and amounts of resources are ignored."""
         own = tuple(one for one in self.always if not one.key.startswith(DEVICE))
         return self._replace(always=own).admits({**labels, NAME: name}, ())
 
     def admits(self, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:
-        """Whether a node with these labels and taints matches."""
+        """Whether a pod with this selection may run on a node with these labels and hard taints."""
         if not all(matches(labels, requirement) for requirement in self.always):
             return False
         if self.terms is not None and not any(
@@ -54,7 +54,7 @@ class Selection(NamedTuple):
 def selection_of(
     spec: k.PodSpec, where: str = "spec", devices: tuple[tuple[str, int], ...] = (), models: str = ""
 ) -> Selection:
-    """Return the requirements of the pod; `models` is a label that is handled elsewhere. Raises InputError."""
+    """Return the requirements of a pod, with amounts of `devices`, without the label `models`. Raises InputError."""
     always = [
         k.Requirement(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items()) if key != models
     ]
@@ -68,7 +68,7 @@ def selection_of(
 
 
 def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
-    """Return the terms, of which a node has to meet at least one. Raises InputError."""
+    """Return the terms, of which a node must meet at least one. Raises InputError if one is malformed."""
     terms = tuple(checked_term(term, where) for term in required.node_selector_terms)
     if not terms:
         raise InputError(where, "at least one of nodeSelectorTerms")
@@ -76,7 +76,7 @@ def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
 
 
 def checked_term(term: k.SelectorTerm, where: str) -> Term:
-    """Return the requirements of a term. Raises InputError."""
+    """Return the requirements of a term. Raises InputError if one is malformed."""
     for field in term.match_fields:
         if field.key != NAME or field.operator not in ("In", "NotIn"):
             raise InputError(f"{where}.matchFields", f"{NAME} In or NotIn", f"{field.key} {field.operator}")
@@ -117,7 +117,7 @@ def matches(labels: Mapping[str, str], requirement: k.Requirement) -> bool:
 
 
 def tolerates(toleration: k.Toleration, taint: Taint) -> bool:
-    """Whether a toleration lets a pod onto a node with this taint."""
+    """Whether a toleration tolerates this taint."""
     key, value, effect = taint
     if (toleration.effect and toleration.effect != effect) or (toleration.key and toleration.key != key):
         return False
@@ -148,7 +148,7 @@ def check_neighbours(pod: k.Pod, where: str) -> None:
 
 
 def selects(selector: k.LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether a pod selector matches these labels; an empty one matches all."""
+    """Whether a label selector matches these labels; an empty selector matches all."""
     return all(labels.get(key) == value for key, value in (selector.match_labels or {}).items()) and all(
         matches(labels, requirement) for requirement in selector.match_expressions
     )

@@ -1,9 +1,9 @@
-"""What share of a GPU a pod asks for, which depends on the nodes that it may use.
+"""Which share of a GPU a pod requests; this depends on the nodes on which it may run.
 
-A node offers whole GPUs, replicas of them, or parts by HAMi, all as one resource; a pod that asks for `amd.com/gpu`
-runs on no node of another vendor. A pod that asks only for `nvidia.com/gpu` means whole GPUs if some node that it
-selects has them, and replicas if all of them have replicas. A pod that asks for memory or cores of a GPU means HAMi. If
-the parts may differ in size, the pod is counted with the largest size.
+A node offers whole GPUs, replicas of GPUs, or parts of GPUs by HAMi, all under one resource name. A pod that requests
+only `nvidia.com/gpu` means whole GPUs if some node that it selects has whole GPUs, and replicas if all of them have
+replicas. A pod that requests memory or cores of a GPU means HAMi. If parts may differ in size, the pod is counted with
+the largest. A pod that requests `amd.com/gpu` runs on no node of another vendor.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from kant.model.job import Demand
 from kant.model.units import GPU
 
 MIG = "nvidia.com/mig-"
-"""Prefix of the resources that are MIG devices."""
+"""Prefix of the names of resources that are MIG devices."""
 
 REPLICATED = tuple(f"{word} {name}" for word in (MANY, ONE) for name in (NVIDIA, SHARED))
 NO_REPLICAS = k.Requirement(SHARING, "NotIn", REPLICATED)
 NO_SHARES = k.Requirement(SHARING, "NotIn", (*REPLICATED, HAMI))
 NO_HAMI = f"no node that it selects gives out parts of GPUs by HAMi (annotation {REGISTER})"
 Holding = tuple[Demand, int]
-"""What a pod holds of a node, and a bit mask of its GPUs; 0: unknown."""
+"""What a pod holds of its node, and a bit mask of its GPUs there; 0: unknown."""
 
 
 class Asked(NamedTuple):
-    """What a pod asks for, and further requirements for the GPUs of its node; `why` says why no node meets them."""
+    """What a pod requests, and requirements for how its node shares GPUs; `why` no node meets them ("": one does)."""
 
     demand: Demand
     nodes: tuple[k.Requirement, ...] = ()
@@ -60,14 +60,14 @@ class GpuShares:
     def __init__(self) -> None:
         self._names: set[str] = set()  # names of the known nodes
         self._views: dict[str, k.Node] = {}
-        self._sharing: dict[str, Sharing] = {}  # by node whose GPUs are shared
-        self._kinds: dict[str, str] = {}  # by node with GPUs of a device plugin
+        self._sharing: dict[str, Sharing] = {}  # by node, if its GPUs are shared
+        self._kinds: dict[str, str] = {}  # by node with GPUs of a device plugin: the resource
         self._all_kinds: set[str] = set()
-        self._migs: dict[str, tuple[k.Node, dict[str, int]]] = {}  # nodes with MIG devices, and what each is worth
+        self._migs: dict[str, tuple[k.Node, dict[str, int]]] = {}  # with MIG: milli-GPUs by resource
         self._known: dict[tuple[Hashable, Selection], tuple[k.PodSpec, Asked]] = {}
 
     def begin(self, nodes: Collection[k.Node]) -> None:
-        """Learn how all nodes share their GPUs."""
+        """Start over for a new state: read from all nodes how they share their GPUs."""
         self._names = {view.metadata.name for view in nodes}
         self._views = {view.metadata.name: view for view in nodes if _has_gpus(view)}
         found = {view.metadata.name: _sharing(view) for view in nodes}
@@ -78,8 +78,8 @@ class GpuShares:
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
-        """Whether a node shares its GPUs in a new way, has a new vendor's, or changes with its labels or taints what
-        requests mean.
+        """Whether the state must be rebuilt for a node: it shares GPUs in a new way, has GPUs of a new vendor, or new
+        labels or taints change what requests mean.
         """
         name = view.metadata.name
         if name not in self._names:
@@ -97,7 +97,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], before) != admits(key[1], view)])
 
     def _joins(self, view: k.Node) -> bool:
-        """Learn of a joining node. Returns whether its kind of GPUs is new, or the meaning of requests changed."""
+        """Record a node that joins. Returns whether its kind of GPUs is new, or requests mean something else now."""
         name, kind = view.metadata.name, kind_of(view)
         if _sharing(view) != WHOLE or _worths(view) or (kind and kind not in self._all_kinds):
             return True
@@ -110,7 +110,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], view)])
 
     def _ask_otherwise(self, keys: list[tuple[Hashable, Selection]]) -> bool:
-        """Whether the requests of these pods now have another meaning."""
+        """Whether the requests with these keys mean something else now."""
         asked = [self._known.pop(key) for key in keys]
         return any(self._shared(requests_of(spec, "spec"), spec, "spec") != was for spec, was in asked)
 
@@ -121,17 +121,17 @@ class GpuShares:
             known.pop(name, None)
 
     def names_devices(self, node: str) -> bool:
-        """Whether pods on a node are annotated with their GPUs, so that it matters which ones they get."""
+        """Whether pods on a node are annotated with their GPUs, so that Kant determines which GPUs they get."""
         return bool(self._sharing.get(node, WHOLE).devices)
 
     # --- waiting pods ---------------------------------------------------------------------------------------------
 
     def demand(self, pod: k.Pod, where: str = "spec") -> Demand:
-        """Return what the pod asks for. Raises InputError."""
+        """Return the GPUs or shares of GPUs, CPU and memory that a pod requests. Raises InputError."""
         return self._asked(pod, where).demand
 
     def requirements(self, pod: k.Pod) -> tuple[k.Requirement, ...]:
-        """Return the requirements for the GPUs of its node, besides the pod's own selection. Raises InputError."""
+        """Return the requirements for how a pod's node shares its GPUs. Raises InputError."""
         return self._asked(pod, "spec").nodes
 
     def why_nowhere(self, pod: k.Pod) -> str:
@@ -149,7 +149,7 @@ class GpuShares:
         return Asked(found.demand, (*found.nodes, k.Requirement(KIND, "In", (asked.kind,))), why)
 
     def _shared(self, asked: PodRequests, spec: k.PodSpec, where: str) -> Asked:
-        """Return what the pod asks for, which may use the nodes of all vendors."""
+        """Return what a pod requests, before the vendor of its GPUs is required of nodes."""
         parts = [one for one in asked.others if _mig_milli(one[0]) and one[0] not in spec.by_claim]
         if parts:
             return self._find_mig(asked.demand, parts, spec, where)
@@ -170,7 +170,7 @@ class GpuShares:
         return found
 
     def _find(self, whole: Demand, kind: str, replicas: int, select: Selection, fits: bool) -> Asked:
-        """Find whole GPUs, or replicas of GPUs."""
+        """Return a request for whole GPUs if some selected node offers such, else for replicas."""
         own = (NO_REPLICAS if fits else NO_SHARES,)
         if kind == NVIDIA and any(
             self._eligible(select, kind, lambda one: one.replicas == 1 and (fits or not one.devices))
@@ -186,8 +186,8 @@ class GpuShares:
         return Asked(replace(whole, gpus=replicas, milli=max(parts)), (k.Requirement(SHARING, "In", words),))
 
     def _find_part(self, whole: Demand, spec: k.PodSpec, where: str, select: Selection) -> Asked:
-        """Find parts of GPUs by HAMi."""
-        from kant.kube.translate import hami  # few clusters run it
+        """Return a request for parts of GPUs by HAMi. Raises InputError."""
+        from kant.kube.translate import hami  # few clusters run HAMi
 
         part = next(one for one in hami.parts_of(spec, where) if one.gpus)
         nodes: tuple[k.Requirement, ...] = (k.Requirement(SHARING, "In", (HAMI,)),)
@@ -205,7 +205,7 @@ class GpuShares:
         return Asked(replace(whole, milli=min(milli, GPU)), nodes)
 
     def _find_mig(self, whole: Demand, parts: list[tuple[str, int]], spec: k.PodSpec, where: str) -> Asked:
-        """Find MIG devices. MIG devices are not counted together with whole GPUs or shares of GPUs."""
+        """Return a request for MIG devices, which are not counted beside whole GPUs or shares of GPUs."""
         if whole.gpus or _asks_for_shares(spec):
             return Asked(whole)
         select = selection_of(spec, where)
@@ -227,11 +227,11 @@ class GpuShares:
     # --- bound pods -----------------------------------------------------------------------------------------------
 
     def used(self, pod: k.Pod) -> Demand:
-        """Return what a bound pod takes of its node, even if its spec is invalid; nothing if that is unknown."""
+        """Return what a bound pod uses of its node, even if its spec is invalid; zeros if that is unknown."""
         return self.holdings(pod)[0][0]
 
     def holdings(self, pod: k.Pod) -> list[Holding]:
-        """Return what a pod holds of its node: one piece, or several if its parts of GPUs differ in size."""
+        """Return what a bound pod holds of its node: one item, or several if its parts of GPUs differ in size."""
         used = used_of(pod.spec)
         if pod.spec.node_name in self._migs and not used.gpus:
             worths = self._migs[pod.spec.node_name][1]
@@ -249,13 +249,13 @@ class GpuShares:
 
 
 def _with_parts(whole: Demand, parts: list[tuple[str, int]], worths: Mapping[str, int]) -> Demand:
-    """Return the demand with the worth of these MIG devices, and their names."""
+    """Return the demand with the names of these MIG devices, and the sum of their thousandths of a GPU."""
     milli = sum(count * worths[name] for name, count in parts)
     return replace(whole, milli=milli, mig=",".join(name for name, _ in parts))
 
 
 def _held(used: Demand, devices: dict[int, int]) -> list[Holding]:
-    """Return pieces, the first one with CPU and memory. Without annotations the GPUs are whole and unknown."""
+    """Return the holdings of a pod with HAMi, the first with CPU and memory. Without `devices`: unknown whole GPUs."""
     if not devices:
         return [(used, 0)]
     masks: dict[int, int] = {}
@@ -280,7 +280,7 @@ def _fits_hami(spec: k.PodSpec) -> bool:
 
 
 def _sharing(view: k.Node) -> Sharing:
-    """Return `sharing_of`, or whole for a malformed node, where nothing is placed."""
+    """Return `sharing_of`; WHOLE for a malformed node, which gets no pods."""
     try:
         return sharing_of(view)
     except InputError:
@@ -291,13 +291,13 @@ def _mig_milli(resource: str, labels: dict[str, str] | None = None) -> int:
     """Return the thousandths of a GPU of one MIG device; 0 for any other resource."""
     if not resource.startswith(MIG):
         return 0
-    from kant.kube.translate.mig_devices import milli_of  # imported with the first of them
+    from kant.kube.translate.mig_devices import milli_of  # imported with the first MIG device
 
     return milli_of(resource, labels)
 
 
 def _worths(view: k.Node) -> dict[str, int]:
-    """Return the share of a GPU, in thousandths, of each kind of MIG device on a node."""
+    """Return, for each MIG resource of a node, how many thousandths of a GPU one device is."""
     amounts = view.status.capacity or view.status.allocatable or {}
     worths = {name: _mig_milli(name, view.metadata.labels) for name, amount in amounts.items() if str(amount) != "0"}
     return {name: milli for name, milli in worths.items() if milli}

@@ -17,21 +17,21 @@ from kant.model.errors import InputError
 from kant.model.units import GPU
 
 SHARED = "nvidia.com/gpu.shared"
-"""The name of a replica if NVIDIA's device plugin is configured not to call it a GPU (`renameByDefault`)."""
+"""The resource name of GPU replicas if NVIDIA's device plugin is configured to rename them (`renameByDefault`)."""
 
 REPLICAS = "nvidia.com/gpu.replicas"
 CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
 
 SHARING = "gpu sharing:"
-"""Key, among the labels, for how a node shares its GPUs; the value begins with a word below. No label has a colon."""
+"""Key, among a node's labels, for how it shares its GPUs (`Sharing.word`). No real label has a colon."""
 
 MANY, ONE = "replicas", "one replica"
-"""A pod may have many replicas of such a node, or only one, as with MPS and on GKE. The resource name follows."""
+"""First word of the value: a pod may have many replicas, or only one (MPS, GKE). The resource name follows."""
 
 
 HAMI = "HAMi"
-"""HAMi offers parts of the GPUs."""
+"""The value for a node on which HAMi offers parts of the GPUs."""
 
 LEAST_MEMORY = "gpu memory:"
 """Key, among the labels of a node with HAMi, of the MiB of its smallest GPU."""
@@ -41,9 +41,9 @@ KIND = "gpu resource:"
 
 
 class Sharing(NamedTuple):
-    """`replicas` of each GPU are offered as `resource`; 1: whole GPUs. `single`: a pod may have only one.
+    """`replicas` of each GPU are offered as `resource` (1: whole GPUs). `single`: a pod may have only one replica.
 
-    `devices` are GPUs of which HAMi offers parts.
+    `devices` has the GPUs of which HAMi offers parts.
     """
 
     replicas: int = 1
@@ -60,7 +60,7 @@ class Sharing(NamedTuple):
 
     @property
     def part(self) -> int:
-        """The share of a GPU that one replica is, in thousandths."""
+        """The size of one replica in thousandths of a GPU."""
         return GPU // self.replicas
 
 
@@ -70,7 +70,7 @@ WHOLE = Sharing()
 def sharing_of(view: k.Node) -> Sharing:
     """Return how the GPUs of a node are offered. Raises InputError for an invalid label.
 
-    Invalid are also numbers of replicas with which rounded thousandths would fit one more: 36, and most above 42.
+    Also invalid: numbers of replicas of which, in whole thousandths, one more fits on a GPU (36, and most above 42).
     """
     devices = registered(view).devices
     if devices:
@@ -91,13 +91,13 @@ def sharing_of(view: k.Node) -> Sharing:
 
 
 def has_plugin(view: k.Node) -> bool:
-    """Whether a device plugin serves GPUs of a node."""
+    """Whether a device plugin offers GPUs of a node."""
     there = view.status.capacity or {}
     return any(str(there.get(name, 0)) != "0" for name in (*GPU_RESOURCES, SHARED))
 
 
 def kind_of(view: k.Node) -> str:
-    """Return the resource of the GPUs of a node that a device plugin offers, lost ones included; "" for none."""
+    """Return the resource under which a device plugin offers the GPUs of a node, even if all are lost; "" for none."""
     amounts = view.status.capacity or view.status.allocatable or {}
     kind = next((name for name in (*GPU_RESOURCES, SHARED) if str(amounts.get(name, 0)) != "0"), "")
     return NVIDIA if kind == SHARED else kind

@@ -1,4 +1,4 @@
-"""Topology objects as the levels of the fabric: ours, and those of KAI and Kueue."""
+"""Reads topology levels from Topology objects: Kant's, and those of KAI and Kueue."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class TopologySpec(View, frozen=True):
 
 
 def levels_of(objects: Iterable[Unstructured]) -> tuple[Levels | None, dict[str, str]]:
-    """Return the levels by Topology objects (ours before those of KAI and Kueue, then by name), and the errors.
+    """Return the levels of the first usable Topology object (Kant's before those of KAI and Kueue), and the errors.
 
-    None: no object can be used. All objects except the one in force are among the errors, those of other API groups as
-    NAME (GROUP).
+    None: no object is usable. Every other object has an error, by its name; for other API groups by NAME (GROUP).
     """
     found: Levels | None = None
     wrong: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Requirements of a pod's volumes for its node, and whether its claims can be used.
 
-A bound claim has the requirements of its PersistentVolume: node affinity, and the zone labels of older volumes. A claim
-that is bound with its first pod (WaitForFirstConsumer) requires a topology that its StorageClass allows.
+A bound claim has the requirements of its PersistentVolume: node affinity, and the zone labels of older volumes. An
+unbound claim (WaitForFirstConsumer) requires a topology that its StorageClass allows.
 
 Source: the plugins VolumeBinding, VolumeZone and VolumeRestrictions of kube-scheduler.
 """
@@ -18,7 +18,7 @@ from kant.kube.translate.selectors import NAME, Selection, Term, terms_of
 from kant.model.errors import InputError
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-"""The annotation of a claim that is bound for good."""
+"""The annotation of a claim whose binding to a volume is complete."""
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """The annotation by which a scheduler names the node of a claim's first pod to the provisioner."""
@@ -35,13 +35,13 @@ ZONES = (
 MOST_TERMS = 64
 
 ClaimName = tuple[str, str]
-"""Namespace and name."""
+"""Namespace and name of a claim."""
 
 
 class Storage(NamedTuple):
-    """Claims, volumes and classes of the cluster; its nodes by name. `known`: Kant may read them all.
+    """Claims, volumes and StorageClasses of the cluster, and its nodes. `known`: Kant may read all of these.
 
-    `devices` returns, for each device claim of a pod, alternative terms: a node that meets one can use the devices.
+    `devices` returns, for each device claim of a pod, terms: a node that meets one of them can use the devices.
     """
 
     claims: Mapping[ClaimName, k.Claim]
@@ -57,7 +57,7 @@ class Storage(NamedTuple):
         return (claim for claim in found if claim is not None)
 
     def class_of(self, claim: k.Claim) -> k.StorageClass | None:
-        """Return the class of a claim; None if it does not exist."""
+        """Return the StorageClass of a claim; None if it does not exist."""
         return self.classes.get(claim.spec.storage_class_name or "")
 
 
@@ -78,7 +78,7 @@ def claims_of(pod: k.Pod) -> tuple[str, ...]:
 
 
 def is_bound(claim: k.Claim) -> bool:
-    """Whether the claim is bound to a volume for good."""
+    """Whether the binding of a claim to a volume is complete."""
     return bool(claim.spec.volume_name) and BIND_COMPLETED in (claim.metadata.annotations or {})
 
 
@@ -107,7 +107,7 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
 
 
 def unbound_claims(pod: k.Pod, storage: Storage) -> Iterator[k.Claim]:
-    """Return the claims of the pod that are to be bound once it has a node."""
+    """Return the existing claims of a pod that are not bound yet: they are bound once the pod has a node."""
     return (claim for claim in storage.existing_claims(pod) if not is_bound(claim))
 
 
@@ -136,7 +136,7 @@ def _requirements(part: Term | tuple[()]) -> tuple[k.Requirement, ...]:
 
 
 def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
-    """Return the terms, one of which a node has to meet for a claim to be usable; None if every node fits."""
+    """Return terms, one of which a node must meet so that a claim is usable on it; None: every node will do."""
     if not is_bound(claim):
         node = selected_node(claim, storage)
         if node:
@@ -165,7 +165,7 @@ def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
 
 
 def why_out_of_reach(pod: k.Pod, storage: Storage) -> str:
-    """Return the requirements of a pod's volumes for nodes, as text; "" if there are none."""
+    """Return, as text, what the volumes of a pod require of a node; "" if they require nothing."""
     said = []
     for claim in storage.existing_claims(pod):
         terms = demanded(claim, storage)
@@ -182,7 +182,7 @@ def _words(requirement: k.Requirement) -> str:
 
 
 def chosen_claims(pod: k.Pod, storage: Storage) -> list[k.Claim]:
-    """Return the claims of a pod for which the scheduler chooses volumes."""
+    """Return the claims of a pod for which Kant chooses volumes, since their StorageClass has no provisioner."""
     classes = ((claim, storage.class_of(claim)) for claim in unbound_claims(pod, storage))
     return [claim for claim, own in classes if own is not None and own.provisioner == NO_PROVISIONER]
 

@@ -1,1 +1,1 @@
-"""Operations of users on a cluster from the command line, with the user's own rights."""
+"""What users do on a cluster from the command line or the page, with the user's own rights."""

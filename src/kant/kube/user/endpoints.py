@@ -1,7 +1,7 @@
-"""The addresses behind a Service, from its EndpointSlices (discovery.k8s.io/v1), which are only listed and watched.
+"""The addresses behind a Service, from its EndpointSlices (discovery.k8s.io/v1): these are listed and watched.
 
-A pod may get new requests while it is ready and does not terminate. Otherwise it is leaving; it is gone once no slice
-names it. If a Service has addresses of two families, only the IPv4 ones count, so that a pod appears once.
+A pod may get new requests while it is ready and is not terminating. Else it is leaving; it is gone once no slice names
+it. If a Service has addresses of two families, only the IPv4 ones count, so that a pod appears once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Endpoint(View, frozen=True):
 
     @property
     def open(self) -> bool:
-        """Whether it may get new requests."""
+        """Whether the endpoint may get new requests."""
         return self.conditions.ready is not False and not self.conditions.terminating
 
 
@@ -55,9 +55,9 @@ class EndpointSlice(PartialMetadata, frozen=True):
 
 
 def addresses(slices: Iterable[EndpointSlice], port: str, where: str) -> dict[str, bool]:
-    """Return, by URL, whether an endpoint may get new requests.
+    """Return the URL of each endpoint, and whether it may get new requests.
 
-    `port` is a name or a number, empty for the only one. Raises InputError if no port matches, or several do.
+    `port` is the name or the number of a port; "" if there is only one. Raises InputError unless one port matches.
     """
     slices = [part for part in slices if part.endpoints]
     family = next((family for family in FAMILIES if any(part.address_type == family for part in slices)), "")
@@ -91,7 +91,7 @@ def mirror(
     on_trouble: Callable[[ApiError | InputError], None],
     fields: str = "",
 ) -> tuple[Store[str, Seen], Reflector[Seen]]:
-    """Return the objects at a path, by name, and the task that follows them; it calls `look` after each change."""
+    """Return the objects at `path` by name, and their reflector. While its `run` runs, changes call `look`."""
     known: Store[str, Seen] = Store(own_name, lambda *_: None)
 
     def replace(objects: list[Seen]) -> None:
@@ -111,7 +111,7 @@ def mirror(
 
 
 def unread(error: ApiError | InputError, where: str, right: str, kind: str = "") -> InputError:
-    """Return why an object cannot be used; `right` is the right that it needs, `kind` what the cluster may lack."""
+    """Return the error that an object cannot be read: without `right` (403), or if the cluster lacks `kind` (404)."""
     if isinstance(error, InputError):
         return error
     expected = {403: right, 404: kind}.get(error.code)
@@ -121,7 +121,7 @@ def unread(error: ApiError | InputError, where: str, right: str, kind: str = "")
 class ServiceEndpoints:
     """The endpoints of one Service. Needs the rights to list and watch endpointslices in its namespace.
 
-    `on_trouble` is called with one sentence when they cannot be read; the last known ones stay valid.
+    `on_trouble` is called with one sentence when they cannot be read; the endpoints last known stay valid.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class ServiceEndpoints:
         self.path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={selector}"
 
     async def now(self) -> Mapping[str, bool]:
-        """Return the present addresses. Raises InputError if the API server does not answer."""
+        """Return whether each endpoint, by URL, may get requests. Raises InputError if they cannot be read."""
         try:
             async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
                 found = await client.list(self.path, EndpointSlice)
@@ -145,7 +145,7 @@ class ServiceEndpoints:
         return addresses(found, self.port, self.where)
 
     async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
-        """Call `tell` with all addresses whenever they change, forever."""
+        """Follow the endpoints forever; call `tell` with all of them, as `now` returns them, after each change."""
         current: Mapping[str, bool] | None = None
 
         def look() -> None:

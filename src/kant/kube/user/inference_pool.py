@@ -1,7 +1,7 @@
-"""An InferencePool and its InferenceObjectives, of the Gateway API Inference Extension: only listed and watched.
+"""An InferencePool and its InferenceObjectives (Gateway API Inference Extension): these are listed and watched.
 
 The endpoints of a pool are the pods that its selector matches, each at each of its target ports. An endpoint may get
-requests while its pod is ready and is not being deleted. An objective is a name that requests carry, with a priority.
+requests while its pod is ready and is not being deleted. An objective is the priority of requests with its name.
 
 Source: https://gateway-api-inference-extension.sigs.k8s.io/reference/spec (inference.networking.k8s.io/v1), and
 InferenceObjective of inference.networking.x-k8s.io/v1alpha2, which llm-d.ai/v1alpha2 continues.
@@ -48,7 +48,7 @@ class Pool(PartialMetadata, frozen=True):
 
     @property
     def labels(self) -> str:
-        """The label selector of its pods; a pool without a selector has no pods, like a Service."""
+        """The label selector of the pool's pods, as text; "": the pool has no pods, as with a Service."""
         return ",".join(f"{key}={value}" for key, value in sorted((self.spec.selector.match_labels or {}).items()))
 
 
@@ -62,7 +62,7 @@ class Pod(PartialMetadata, frozen=True):
 
     @property
     def open(self) -> bool:
-        """Whether it may get new requests."""
+        """Whether the pod may get new requests."""
         ready = any(one.type == "Ready" and one.status == "True" for one in self.status.conditions)
         return self.metadata.deletion_timestamp is None and ready
 
@@ -81,7 +81,7 @@ class Objective(PartialMetadata, frozen=True):
 
 
 def endpoints_of(pool: Pool, pods: Iterable[Pod]) -> dict[str, bool]:
-    """Return, by URL, whether an endpoint of the pool may get new requests."""
+    """Return the URL of each endpoint of the pool, and whether it may get new requests."""
     found = {}
     for pod in pods:
         host = pod.status.pod_ip
@@ -95,7 +95,7 @@ class PoolEndpoints:
     """The endpoints of one pool, and the priorities of its objectives.
 
     Needs the rights to list and watch the pool, its pods and objectives in its namespace. `on_trouble` is called with
-    one sentence when one of them cannot be read; the last known ones stay valid.
+    one sentence when one of these cannot be read; what was last known stays valid.
     """
 
     def __init__(self, config: Config, namespace: str, name: str, on_trouble: Callable[[str], None]) -> None:
@@ -106,9 +106,9 @@ class PoolEndpoints:
         self.where, self.namespace = f"pool {namespace}/{name}", namespace
         self.fields = f"metadata.name={name}"
         self.failure_mode = ""
-        """The policy of the pool for its gateway if no picker answers: FailOpen or FailClose."""
+        """What the gateway does if no endpoint picker answers: FailOpen or FailClose; "" until the pool is read."""
         self.priorities: dict[str, int] = {}
-        """The priority of each objective, higher for more urgent."""
+        """The priority of each objective, by its name; a higher number is more urgent."""
         self.pool: Pool | None = None
         self.pods: Mapping[str, Pod] = {}
 
@@ -119,7 +119,7 @@ class PoolEndpoints:
         return f"{self._path('api/v1', 'pods')}?labelSelector={quote(pool.labels)}"
 
     async def now(self) -> Mapping[str, bool]:
-        """Return the present addresses. Raises InputError if the pool does not exist or cannot be read."""
+        """Return whether each endpoint, by URL, may get requests. Raises InputError if the pool cannot be read."""
         try:
             async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
                 path = self._path(f"apis/{POOLS}", "inferencepools")
@@ -137,7 +137,7 @@ class PoolEndpoints:
         self.failure_mode = pool.spec.endpoint_picker_ref.failure_mode if pool else self.failure_mode
 
     async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
-        """Call `tell` with all addresses whenever they change, forever; keep the priorities meanwhile."""
+        """Follow the pool forever: keep `priorities` current, and call `tell` with all endpoints after each change."""
         async with ApiClient(self.config, concurrency=8, timeout=30.0) as client, asyncio.TaskGroup() as tasks:
             following: tuple[str, asyncio.Task[None] | None] = "", None
             current: Mapping[str, bool] | None = None
@@ -163,7 +163,7 @@ class PoolEndpoints:
                     if self.pool.labels:
                         self.pods, pods = mirror(client, self._pods_path(self.pool), Pod, look, self._trouble)
                         following = self.pool.labels, tasks.create_task(pods.run())
-                        return  # the pool is looked at once objectives have been listed
+                        return  # `look` is called once the pods have been listed
                 look()
 
             pools, reflector = mirror(
@@ -174,7 +174,7 @@ class PoolEndpoints:
                 tasks.create_task(self._follow_objectives(client, group))
 
     async def _follow_objectives(self, client: ApiClient, group: str) -> None:
-        """Keep the priorities of the objectives of one group; a cluster may not have the kind."""
+        """Keep the priorities of the objectives of one API group current; the cluster may lack this group."""
         mine: set[str] = set()
 
         def look() -> None:

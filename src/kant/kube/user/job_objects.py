@@ -1,4 +1,4 @@
-"""Jobs of Kubernetes (batch/v1) as `kant jobs` shows them: a Job and its pods become one row.
+"""Jobs of Kubernetes (batch/v1) as `kant jobs` shows them: one row for each Job and its pods.
 
 The phases are those of one machine (`kant.service.views.Job`): held, waiting, running, stopping, finished, failed.
 """
@@ -87,7 +87,7 @@ def index_of(pod: RunPod) -> int:
 
 
 def latest(pods: Iterable[RunPod]) -> RunPod | None:
-    """Return the latest of several pods with one index; bound pods precede unbound ones."""
+    """Return the latest of several pods with the same index, a bound one if there is any; None without pods."""
     return max(
         pods,
         key=lambda pod: (bool(pod.spec.node_name), pod.metadata.creation_timestamp, pod.metadata.name),
@@ -111,9 +111,9 @@ def phase_of(job: JobObject, pods: Sequence[RunPod]) -> str:
 
 
 def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
-    """Return the row of a job, with the keys of the API of one machine. Times are microseconds since 1970, -1 for none.
+    """Return the row of a job, with the keys of the one-machine API. Times are microseconds since 1970, -1 for none.
 
-    `priority` is None until there is a pod, as the API server resolves the PriorityClass of a Job only for its pods.
+    `priority` is None until there is a pod: the API server resolves a PriorityClass only on pods.
     """
     meta, spec, phase = job.metadata, job.spec, phase_of(job, pods)
     pods = sorted(pods, key=lambda pod: (index_of(pod), pod.metadata.creation_timestamp, pod.metadata.name))
@@ -144,24 +144,24 @@ def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
 
 
 def _nodes(pods: Iterable[RunPod]) -> dict[str, str]:
-    """Return the nodes of its running pods; their GPUs are unknown, as the kubelets choose them."""
+    """Return the nodes of pods that run, each with "": the GPUs are unknown, since the kubelets choose them."""
     return {pod.spec.node_name: "" for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED}
 
 
 def title_of(job: JobObject) -> str:
-    """Return the name without its unique suffix."""
+    """Return the name of a Job without its unique suffix."""
     owner = Owner(kind="Job", name=job.metadata.name, controller=True)
     return title(Pod(Meta(name=job.metadata.name, owner_references=(owner,))))
 
 
 def pods_of(job: JobObject) -> int:
-    """Return the total number of pods: the pods of a gang run together, those of an array one by one."""
+    """Return how many pods a job has: for a gang those that run at once, for an array all of them."""
     side, all_of_it = job.spec.parallelism, job.spec.completions
     return side if all_of_it is None else all_of_it if is_array(job) else min(side, all_of_it)
 
 
 def is_array(job: JobObject) -> bool:
-    """Whether its pods start one by one."""
+    """Whether a Job is an array, whose pods start one by one."""
     return job.spec.template.metadata.said.get(MIN_AVAILABLE) == "1"
 
 
@@ -173,7 +173,7 @@ def _time(text: str | None) -> int:
 
 
 def _started(pod: RunPod) -> int:
-    """Return when the kubelet accepted the pod, or else when it was bound."""
+    """Return when the kubelet accepted the pod, or else when it was bound (microseconds since 1970); -1: neither."""
     said = pod.scheduled
     bound = said.last_transition_time if said is not None and said.status == "True" else None
     return _time(pod.status.start_time or bound)
@@ -185,13 +185,13 @@ def _end(job: JobObject) -> int:
 
 
 def _reason(job: JobObject) -> str:
-    """Return why the job has failed, as its controller reports it."""
+    """Return why a Job has failed, as the Job controller reports; "" if it has not."""
     failed = next((one for one in job.status.conditions if one.type == "Failed" and one.status == "True"), None)
     return (failed.message or failed.reason) if failed is not None else ""
 
 
 def _waits(pods: Sequence[RunPod]) -> str:
-    """Return what Kant reports on a waiting pod. All pods of a gang get the same reason."""
+    """Return why the pods wait, as Kant reports on one of them: it reports the same on all pods of a gang."""
     if not pods:
         return UNMADE
     found = (one for pod in pods if (one := pod.scheduled) is not None)
@@ -199,7 +199,7 @@ def _waits(pods: Sequence[RunPod]) -> str:
 
 
 def _ended_with(pods: Sequence[RunPod]) -> tuple[int | None, int | None]:
-    """Return the exit code and the signal of the first failed container, or the code 0 if all succeeded."""
+    """Return exit code and signal of the first failed container; (0, None): none; (None, None): none has ended."""
     ends = [one.state.terminated for pod in pods for one in pod.status.container_statuses]
     done = [one for one in ends if one is not None]
     worst = next((one for one in done if one.exit_code), done[0] if done else None)

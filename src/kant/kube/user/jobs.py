@@ -1,6 +1,6 @@
-"""Operations of a user on jobs on Kubernetes: submit, list, read, hold, release, cancel. With the user's own rights.
+"""Operations of a user on jobs on Kubernetes, with the user's own rights: submit, list, read, hold, release, cancel.
 
-A job is a Job (batch/v1) whose pods name Kant as scheduler. Nothing here contacts Kant itself: it sees the pods.
+A job is a Job (batch/v1) whose pods name Kant as scheduler. These operations do not contact Kant: it follows the pods.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kant.kube.user.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of
 from kant.model.errors import InputError, SentenceError
 from kant.model.submission import Submission
 
-ANSWERED = 60.0  # seconds to wait for the answer when a job would start
+ANSWERED = 60.0  # seconds to wait for Kant's answer to when a job would start
 LOOK = 1.0  # seconds between two reads of a job whose output is followed
 ROLE = "the role kant-user (docs/kubernetes.md, section The same commands)"
 
 
 class UserJobs:
-    """The jobs of one namespace. Every method raises InputError with one sentence for the user."""
+    """The jobs of one namespace. Every method may raise InputError, with one sentence for the user."""
 
     def __init__(self, client: ApiClient, namespace: str = "", scheduler_name: str = "kant") -> None:
         self.client = client
@@ -40,7 +40,7 @@ class UserJobs:
         self._services = f"/api/v1/namespaces/{space}/services"
 
     async def submit(self, job: Submission, options: PodOptions) -> str:
-        """Create a Job, with several pods also a Service by which they find each other. Returns its name."""
+        """Create a Job; for several pods also a Service, by which they find each other. Returns the Job's name."""
         made = await self._make(job, options)
         if options.pods > 1:
             try:
@@ -64,7 +64,7 @@ class UserJobs:
         raise AssertionError("the last try returns or raises")
 
     async def _unmade(self, job: JobObject, error: ApiError) -> InputError:
-        """Delete a Job that cannot have its Service, and return why. It was suspended: none of its pods has started."""
+        """Delete a Job whose Service cannot be created, and return why. It is suspended: no pod of it has started."""
         name = job.metadata.name
         try:
             await self.client.delete(self._path(name), uid=job.metadata.uid, propagation="Background")
@@ -74,7 +74,7 @@ class UserJobs:
         return self._sentence(error, "")
 
     async def trial(self, job: Submission, options: PodOptions) -> str:
-        """Return when the job would start if submitted now, as the leader answers the pod of a Job that only asks.
+        """Create a Job that only asks when it would start; return the leader's answer, as one sentence.
 
         The Job is deleted afterwards.
         """
@@ -117,9 +117,9 @@ class UserJobs:
         return row_of(job, pods)
 
     async def is_alone(self, name: str, pods: int = 0) -> bool:
-        """Whether a Job of this name exists that no other object owns: an owner decides whether its Job is held.
+        """Whether a Job of this name exists without an owner (which would decide whether the Job is held).
 
-        With `pods` it also has to have this number of pods.
+        With `pods` other than 0 the Job must also have that many pods.
         """
         try:
             job = await self.client.get(self._path(name), JobObject)
@@ -131,7 +131,7 @@ class UserJobs:
         return fits and self._ours(job) and not job.metadata.controller.name
 
     async def cancel(self, name: str) -> bool:
-        """Delete a job with its pods. Returns False if it has ended."""
+        """Delete a job with its pods. Returns False, without deleting it, if it has ended."""
         job, pods = await self._found(name)
         if phase_of(job, pods) in OVER:
             return False
@@ -139,7 +139,7 @@ class UserJobs:
         return True
 
     async def hold(self, name: str) -> bool:
-        """Keep a waiting job from starting. Returns False if it is held already."""
+        """Keep a waiting job from starting. Returns False if the job is held already."""
         job, pods = await self._found(name)
         phase = phase_of(job, pods)
         if phase == "held":
@@ -150,7 +150,7 @@ class UserJobs:
         return True
 
     async def release(self, name: str) -> bool:
-        """Let a held job start."""
+        """Let a held job start. Returns True; raises InputError if the job is not held."""
         job, pods = await self._found(name)
         if not job.spec.suspend or phase_of(job, pods) in OVER:
             raise InputError(f"job {name}", "a job that is held", phase_of(job, pods))
@@ -164,12 +164,12 @@ class UserJobs:
     # --- output ---------------------------------------------------------------
 
     async def logs(self, name: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """Yield the output of the last run of a job; for a gang that of pod 0; NAME_3 is the pod with index 3.
+        """Yield the output of the last run of a job: of its pod 0, or with NAME_3 of its pod with index 3.
 
-        `follow`: until the job has ended, through each of its later runs.
+        `follow`: continue until the job has ended, also through later runs.
         """
         job, index = _place(name)
-        seen, at = "", 0  # the pod whose output was read, and how many bytes of it
+        seen, at = "", 0  # the uid of the pod whose output was read, and how many bytes
         while True:
             found, pods = await self._found(job)
             pod = latest(one for one in pods if index_of(one) == index)
@@ -217,7 +217,7 @@ class UserJobs:
         return job.spec.template.spec.scheduler_name == self.scheduler_name
 
     async def _found(self, name: str) -> tuple[JobObject, list[RunPod]]:
-        """Return a job and its pods. Raises InputError if it does not exist."""
+        """Return a job and its pods. Raises NoSuchJobError if the job does not exist or has another scheduler."""
         job = await self._ask(self.client.get(self._path(name), JobObject), name)
         if not self._ours(job):
             raise self._unknown(name)
@@ -247,7 +247,7 @@ class UserJobs:
 
 
 class NoSuchJobError(InputError):
-    """The job does not exist."""
+    """No job of this scheduler has the name."""
 
 
 class ServerMessageError(SentenceError):
@@ -258,7 +258,7 @@ class ServerMessageError(SentenceError):
 
 
 def _suspension(job: JobObject, suspended: bool) -> dict[str, Any]:
-    """Return a patch that suspends or resumes a Job; its UID protects a later Job of the same name."""
+    """Return a patch that suspends or resumes a Job, and by its uid cannot change a later Job of the same name."""
     return {"metadata": {"uid": job.metadata.uid}, "spec": {"suspend": suspended}}
 
 
@@ -280,6 +280,6 @@ def _has_begun(pod: RunPod) -> bool:
 
 
 def pod_container(pod: RunPod) -> str:
-    """Return the container whose output is shown: ours, otherwise the first that has a status."""
+    """Return the container whose output is shown: `main`, otherwise the first that has a status."""
     names: Sequence[str] = [one.name for one in pod.status.container_statuses if one.name]
     return "main" if "main" in names or not names else names[0]

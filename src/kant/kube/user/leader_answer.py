@@ -1,6 +1,6 @@
-"""Questions to the leader through the API server, which forwards them to the Service `kant`: `get` on services/proxy.
+"""Questions to the leader. The API server forwards them to the Service `kant` (right: `get` on services/proxy).
 
-The Service has all replicas behind it, and chooses one for each request. Those on standby refuse at once.
+The Service has all replicas behind it, and chooses one for each request. Replicas on standby refuse at once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ SERVICE = "kant:http"
 """The Service of Kant and its port, as in `kant kube manifests`."""
 
 TRIES = 12
-"""Maximum requests until one reaches the leader, of two or three replicas."""
+"""Maximum requests that reach a replica on standby: enough for two or three replicas."""
 
 ANSWERS = 4.0
-"""Seconds after which the API server is assumed to be unable to reach the pods."""
+"""Seconds of one request, after which the API server is assumed to be unable to reach the pods."""
 
 FORECAST = 120.0
-"""Seconds to wait for a forecast: the leader is as fast at it as this process would be."""
+"""Seconds to wait for a forecast: this process would not make one faster than the leader does."""
 
 SOON = 2.0
-"""Seconds after which the reason why a job waits is requested without a forecast."""
+"""Seconds of waiting for an answer to `why`, after which it is requested without a forecast."""
 
 
 async def answer_of_leader(
@@ -40,9 +40,9 @@ async def answer_of_leader(
     within: float = FORECAST,
     answers: float = ANSWERS,
 ) -> bytes | None:
-    """Return the answer of the leader; None if it cannot be reached. Raises InputError if the question is wrong.
+    """Return the leader's answer; None if it cannot be reached in time. Raises InputError if the question is invalid.
 
-    `ticket` is the one on its Lease in the namespace `system`. `answers` is the timeout of one request in seconds.
+    `ticket` is the ticket on the leader's Lease in the namespace `system`. `answers` is the timeout of one request (s).
     """
     place = f"/api/v1/namespaces/{quote(system, safe='')}/services/{SERVICE}/proxy"
     began, met = time.monotonic(), 0

@@ -1,6 +1,6 @@
-"""Ended jobs of which the cluster has no objects any more: kept in ConfigMaps, for `kant history --kube`.
+"""Ended jobs whose objects the cluster no longer has, kept in ConfigMaps for `kant history --kube`.
 
-Each ConfigMap has some of them as gzipped lines of JSON, below the limit of 256 KiB of `kubectl apply`.
+Each ConfigMap has a part of the jobs as gzipped lines of JSON, below the limit of 256 KiB of `kubectl apply`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kant.model.errors import InputError
 LABEL = f"{OWN}/history"
 KEY = "jobs.jsonl.gz"
 MOST = 5_000
-"""Jobs of one ConfigMap: about 100 KiB. With names that hardly compress it could be three times as much."""
+"""Maximum jobs of one ConfigMap: about 100 KiB, or three times as much if names hardly compress."""
 FEWER = 500
 MOST_BYTES = 180_000
 """Maximum size after compression, before base64 adds a third."""
 
 
 def history_objects(source: str, jobs: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
-    """Return ConfigMaps with these jobs. `source`, of letters and digits, distinguishes exports."""
+    """Return ConfigMaps with these jobs. `source`, letters and digits, tells exports of several machines apart."""
     made: list[dict[str, Any]] = []
     for packed in _packed(jobs):
         meta = {"name": f"kant-history-{source}-{len(made)}", "namespace": namespace, "labels": {LABEL: source}}
@@ -47,7 +47,7 @@ def _packed(jobs: list[dict[str, Any]]) -> Iterable[bytes]:
 
 
 async def old_jobs(client: ApiClient, namespace: str) -> AsyncIterator[dict[str, Any]]:
-    """Yield the jobs of all such ConfigMaps of a namespace, each once. Raises InputError if they cannot be read."""
+    """Yield the ended jobs in the ConfigMaps of a namespace, each once. Raises InputError if they cannot be read."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?labelSelector={quote(LABEL)}"
     seen = set[tuple[str, str]]()
     try:

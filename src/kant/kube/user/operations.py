@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 
 OPERATIONS = f"{API}/operations"
 LATEST = 300
-"""Number of entries that the page shows."""
+"""Maximum number of entries that the page shows."""
 
 
 class _Found(View, frozen=True):
@@ -22,12 +22,12 @@ class _Found(View, frozen=True):
 
 
 def name_of(seq: int) -> str:
-    """Return the name of the entry with this number: names sort from the latest to the first."""
+    """Return the name of the object for entry `seq`. In the order of their names, the latest entry is first."""
     return f"op-{10**10 - seq}"
 
 
 def operation(seq: int, who: str, what: str, line: bytes) -> dict[str, Any]:
-    """Return the object of an entry, which is one line of JSON."""
+    """Return the object for an entry of the audit; `line` is the entry as one line of JSON."""
     spec = {"who": who, "what": what, "entry": line.decode().rstrip("\n")}
     return {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": "Operation", "metadata": {"name": name_of(seq)}} | {
         "spec": spec
@@ -35,7 +35,7 @@ def operation(seq: int, who: str, what: str, line: bytes) -> dict[str, Any]:
 
 
 async def latest(config: Config) -> list[Any]:
-    """Return the latest entries, the last first; none if the kind is not installed. Raises InputError."""
+    """Return the latest LATEST entries, the last first; [] if the kind is not installed. Raises InputError."""
     async with ApiClient(config, concurrency=1, timeout=10.0) as client:
         try:
             found = await client.get(OPERATIONS, _Found, params={"limit": str(LATEST)})

@@ -1,6 +1,6 @@
-"""Orders of users for jobs, queues and nodes, with their own rights: the objects themselves are changed.
+"""Orders of users for jobs, queues and nodes: each changes objects of the API server with the user's own rights.
 
-Nothing here contacts Kant, and Kant has no right to do any of it: it follows the objects.
+Orders do not contact Kant, which has no right to carry them out, and only follows the changed objects.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kant.kube.user.targets import Target, pods_meant, target_of
 from kant.model.errors import InputError
 from kant.model.units import GPU, parse_duration
 
-STRICT = {"fieldValidation": "Strict"}  # otherwise the API server drops unknown fields silently
+STRICT = {"fieldValidation": "Strict"}  # without this the API server silently drops unknown fields
 AT_ONCE = 16  # concurrent changes of pods
 QUEUE_STATES = {"hold": "hold", "release": "open", "drain": "drain"}
 DENIED = "kant-orders"
-"""The policy of the API server by which only users who may change queues can raise priorities."""
+"""The name of the admission policy by which only users who may change Queues can raise priorities."""
 
 
 class Orders:
-    """The orders of one user in one namespace. Each raises InputError with one sentence, and returns what it changed.
+    """The orders of one user in one namespace. Each raises InputError, with one sentence, if denied or not possible.
 
-    `suspends`: a Job without an owner is held by its own field `suspend`, which removes its pods.
+    `suspends`: hold a Job without an owner by its field `suspend`, which removes its pods, rather than by annotations.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Orders:
         self.scheduler_name = scheduler_name
 
     async def hold(self, text: str) -> bool:
-        """Keep a waiting job, a pod with its gang, or all of a queue from starting. False: it is held already."""
+        """Keep a waiting job, a pod with its gang, or all of a queue from starting. False: already held."""
         target = target_of(text)
         if target.kind == "queue":
             return await self._queue(target, "hold")
@@ -79,7 +79,7 @@ class Orders:
         return bool(pods)
 
     async def rank(self, text: str, priority: int | None) -> bool:
-        """Give waiting pods another priority; None: that of their class."""
+        """Give waiting pods another priority; None: that of their PriorityClass. False: they had it already."""
         target = target_of(text)
         if target.kind in ("queue", "node"):
             raise InputError("TARGET", "a job or a pod: queues have weights instead", text)
@@ -91,7 +91,7 @@ class Orders:
         return bool(pods)
 
     async def drain(self, text: str, until: str = "", reason: str = "") -> bool:
-        """Close a queue for new jobs, or free a node gang by gang by a Reservation for no queue. `until`: how long."""
+        """Close a queue to new jobs, or free a node by a Reservation that no queue may use, for a duration `until`."""
         target = target_of(text)
         if target.kind == "queue":
             return await self._queue(target, "drain")
@@ -115,7 +115,7 @@ class Orders:
         return True
 
     async def cancel(self, text: str) -> bool:
-        """Delete a job: its Job, or its pods if no controller would re-create them. False: it has ended."""
+        """Delete a job: its Job object, or its pods if they have no owner that re-creates them. False: it has ended."""
         target = target_of(text)
         if await self.jobs.is_alone(target.name):
             return await self.jobs.cancel(target.name)
@@ -132,7 +132,7 @@ class Orders:
         return True
 
     async def preempt(self, text: str) -> None:
-        """Evict the pods of a running job; their owner re-creates them, so the job waits again."""
+        """Evict the pods of a running job. Their owner re-creates the pods, so the job waits again."""
         target = target_of(text)
         pods = [pod for pod in await self._pods(target) if pod.spec.node_name]
         if not pods or not all(pod.metadata.controller.name for pod in pods):
@@ -142,7 +142,7 @@ class Orders:
         )
 
     async def cordon(self, node: str, closed: bool) -> None:
-        """Close a node for new pods, or reopen it."""
+        """Close a node to new pods (`closed`), or reopen it."""
         path = f"/api/v1/nodes/{quote(node, safe='')}"
         await self._ask(self.client.patch(path, {"spec": {"unschedulable": closed or None}}), Target("node", node))
 
@@ -157,7 +157,7 @@ class Orders:
         return True
 
     async def quota(self, queue: str, model: str, gpus: float) -> float:
-        """Set the nominal GPU quota of a queue. Returns the previous one."""
+        """Set the nominal quota of a queue, in GPUs of `model` ("": any). Returns the previous quota."""
         target, path = Target("queue", queue), f"{API}/queues/{quote(queue, safe='')}"
         found = await self._ask(self.client.get(path, Unstructured), target)
         quotas = _spec(found).get("quotas") or []
@@ -170,19 +170,19 @@ class Orders:
         return before
 
     async def make(self, kind: str, name: str, spec: dict[str, Any]) -> None:
-        """Create an object of one of Kant's kinds; the API server completes a name that ends in -."""
+        """Create an object of one of Kant's kinds. If `name` ends in "-", the API server adds a unique suffix."""
         call = self.client.create(f"{API}/{kind.lower()}s", _object(kind, name, spec), params=STRICT)
         await self._ask(call, Target("node", name))
 
     async def unreserve(self, name: str) -> dict[str, Any]:
-        """Delete a Reservation. Returns its former spec."""
+        """Delete a Reservation. Returns the spec that it had."""
         path, target = f"{API}/reservations/{quote(name, safe='')}", Target("reservation", name)
         found = await self._ask(self.client.get(path, Unstructured), target)
         await self._ask(self.client.delete(path, uid=found.metadata.uid), target)
         return _spec(found)
 
     async def priority(self, text: str) -> int:
-        """Return the priority of waiting pods: the one set by an order, or that of their class."""
+        """Return the priority of waiting pods: the one that an order has set, or that of their PriorityClass."""
         return priority_of((await self._waiting(target_of(text)))[0], text)
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Orders:
         return True
 
     async def _is_own_job(self, target: Target) -> bool:
-        """Whether the target is a Job of batch/v1 without an owner, which is held by its own field."""
+        """Whether the target is a Job of batch/v1 without an owner, which is held by its field `suspend`."""
         return self.suspends and target.kind != "pod" and await self.jobs.is_alone(target.name)
 
     async def _waiting(self, target: Target) -> list[Pod]:
@@ -226,7 +226,7 @@ class Orders:
         await self._each(pods, change)
 
     async def _each(self, pods: list[Pod], act: Callable[[str, Pod], Awaitable[object]]) -> None:
-        """Apply `act` to each of the pods, some at a time. Raises InputError with the first rejection."""
+        """Apply `act` to each pod, AT_ONCE at a time. Raises InputError with the first rejection."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(pod: Pod) -> None:

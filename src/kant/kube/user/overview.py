@@ -1,6 +1,6 @@
 """A first look at a cluster, with few requests and imports: its size, what runs there, and what the user may read.
 
-It also shows what Kant reports on the user's own pods, for users who may read no others.
+For users who may read only their own pods, it has what Kant reports on these.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kant.model.errors import InputError
 from kant.model.units import show_duration
 
 CLOCKS = 60.0
-"""Maximum seconds by which the leader's clock is assumed to differ from ours."""
+"""Maximum seconds by which the leader's clock is assumed to differ from this machine's."""
 
 
 class Overview(NamedTuple):
-    """The number of nodes, None if we may not list all of them. The others come from the leader's Lease, if we may read
-    it: the text of its profile, its version, and the ticket for questions to it; "" if unknown. `unled` says in one
-    sentence that no replica leads; "" if one does or this is unknown.
+    """`nodes` is the number of nodes; None if the user may not list them. The leader's Lease, if the user may read it,
+    has the text of the leader's profile, its version, and the ticket for questions to it; "" if unknown. `unled` says
+    in one sentence that no replica leads; "" if a replica leads, or if that is unknown.
     """
 
     nodes: int | None
@@ -48,7 +48,7 @@ class _Count(View, frozen=True):
 
 
 async def overview(config: Config, system: str) -> Overview:
-    """Read the overview. Raises InputError if the API server does not answer, or does not accept us."""
+    """Read the overview; `system` is Kant's namespace. Raises InputError if the API server does not accept the user."""
     async with ApiClient(config, concurrency=2, timeout=30.0) as client:
         nodes: int | None = None
         try:
@@ -70,7 +70,7 @@ async def overview(config: Config, system: str) -> Overview:
 
 
 async def ticket_of(config: Config, system: str) -> str:
-    """Return the ticket to ask the leader with; "" for none. Raises InputError if the Lease cannot be read."""
+    """Return the ticket for questions to the leader; "" for none. Raises InputError if the Lease cannot be read."""
     async with ApiClient(config, concurrency=2, timeout=30.0) as client:
         try:
             lease = await client.get(lease_path(system), PartialMetadata)
@@ -84,7 +84,7 @@ async def ticket_of(config: Config, system: str) -> str:
 
 
 def _unled(lease: LeaseObject, system: str) -> str:
-    """Return a sentence if no replica holds the Lease; "" if one does."""
+    """Return a sentence if no replica holds the Lease, or it has expired; "" otherwise."""
     spec, name = lease.spec, f"the Lease {system}/kant"
     if not spec.holder_identity:
         return f"nobody holds {name}"
@@ -111,6 +111,6 @@ async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant")
 
 
 def refused(error: ApiError, config: Config) -> InputError:
-    """Return an error for an API server that does not answer, or does not accept us."""
+    """Return the error of an API server that does not answer, or does not accept the user's credentials."""
     expected = "one that answers" if error.code == 0 else "one that accepts our credentials"
     return InputError("the API server", f"{expected} ({advice(error, config.source)})")

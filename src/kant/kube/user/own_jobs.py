@@ -1,4 +1,4 @@
-"""The jobs of one namespace as shown by their own pods: which wait and why, and what runs where."""
+"""The jobs of one namespace, from nothing but their pods: which wait and why, and what runs where."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ENDED = ("Succeeded", "Failed")
 class OwnJob:
     """A gang, or a single pod: `pods` has the node of each pod, "" for a waiting one.
 
-    `queue` is that of the labels of its pods. `reason` and `sentence` are what Kant reports on a waiting pod. `since`
+    `queue` is named by the labels of its pods. `reason` and `sentence` are what Kant reports on a waiting pod. `since`
     is when the first of its pods was created, microseconds since the Unix epoch; `milli` has the thousandths of GPUs
-    that its running and its waiting pods request.
+    that its running pods request, and those of its waiting pods. `whole` has its pods.
     """
 
     name: str
@@ -36,17 +36,17 @@ class OwnJob:
 
     @property
     def waits(self) -> bool:
-        """Whether a pod of it has no node yet."""
+        """Whether any pod of the job has no node yet."""
         return not all(self.pods.values())
 
     @property
     def running_gpus(self) -> float:
-        """The GPUs that its running pods hold."""
+        """The number of GPUs that the job's running pods hold."""
         return self.milli[0] / GPU
 
     @property
     def waiting_gpus(self) -> float:
-        """The GPUs that its waiting pods ask for."""
+        """The number of GPUs that the job's waiting pods request."""
         return self.milli[1] / GPU
 
 
@@ -60,7 +60,7 @@ def jobs_of(pods: Iterable[Pod]) -> list[OwnJob]:
 
 
 def job_meant(jobs: Iterable[OwnJob], name: str) -> OwnJob | None:
-    """Return the job with this name, with a pod of this name, or with pods whose owner has this name."""
+    """Return the job that has this name, or a pod of this name, or pods whose owner has this name; None: no job has."""
     found = list(jobs)
     meant = pods_meant([pod for job in found for pod in job.whole], Target("", name))
     return next((job for job in found if meant and meant[0] in job.whole), None)
@@ -87,7 +87,7 @@ def _milli(pods: Iterable[Pod]) -> int:
     for pod in pods:
         try:
             demand = used_of(pod.spec)
-        except InputError:  # an invalid quantity asks for nothing
+        except InputError:  # a pod with an invalid quantity counts as one without GPUs
             continue
         total += demand.gpus * demand.milli
     return total

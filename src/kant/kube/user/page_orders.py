@@ -1,7 +1,7 @@
-"""Orders from the page: each is sent with the caller's bearer token, never with Kant's own.
+"""Orders from the web page: each is sent with the caller's bearer token, never with Kant's own.
 
-So the API server decides by its own roles, as with kubectl. A token is used for one order, and neither stored nor
-logged.
+So the API server decides by the caller's roles, as for kubectl. A token is used for one order, and is neither stored
+nor logged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REVIEWS = {
     "order_queue": {"group": "scheduling.kant.dev", "resource": "queues", "verb": "patch"},
     "order_node": {"group": "scheduling.kant.dev", "resource": "reservations", "verb": "create"},
 }
-"""The rights that a caller needs for orders about cluster-scoped objects."""
+"""The rights that a caller needs for orders about cluster-scoped objects, by the kind of order."""
 
 
 class NoTokenError(InputError):
@@ -50,7 +50,7 @@ class NoTokenError(InputError):
 
 
 class Desk(Protocol):
-    """Plans and carries out the orders of one caller. Each method raises InputError."""
+    """Plans and carries out the orders of one caller, as `kant ops` does. Each method raises InputError."""
 
     def plan(self, orders: Any) -> dict[str, Any]: ...
     def apply(self, plan_id: str, reason: str, approved: str = "") -> dict[str, Any]: ...
@@ -60,7 +60,7 @@ class Desk(Protocol):
 class Planned(msgspec.Struct, forbid_unknown_fields=True):
     """A request of the page to plan `orders`, to apply the plan `id`, or to undo the transaction `id`.
 
-    `agreed`: the user was asked, and agrees to a plan beyond the limits.
+    `agreed`: the user was asked, and agrees to a plan that exceeds the limits.
     """
 
     orders: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ class Planned(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PageOrders:
-    """Sends the orders of callers to the API server that `config` names. `desk` makes the desk of a caller."""
+    """Sends callers' orders to the API server of `config`. `desk` makes, from the caller's Config, a desk for plans."""
 
     def __init__(self, config: Config, scheduler_name: str, desk: Callable[[Config], Desk]) -> None:
         self.own, self.desk = config, desk
@@ -103,7 +103,7 @@ class PageOrders:
         return replace(self.config, credentials=Bearer(found[1]))
 
     async def caller(self, request: web.Request) -> tuple[str, list[str]]:
-        """Return the name of the caller, "" without a token, and the orders that they may try. Raises StrangerError."""
+        """Return the caller's name ("": no token), and the orders that they may give. Raises StrangerError."""
         if "Authorization" not in request.headers:
             return "", []
         try:
@@ -119,10 +119,10 @@ class PageOrders:
             return user, [*JOB_ORDERS, "plan", *[name for name in REVIEWS if await may(client, REVIEWS[name])]]
 
     async def job(self, order: str, request: web.Request) -> dict[str, list[str]]:
-        """Carry out an order about a job; `update` has a priority (none: that of its class)."""
+        """Carry out an order about a job. The body of `update` has a priority (null: that of its PriorityClass)."""
         job = request.match_info["job"]
         space, _, name = job.partition("/")
-        name = name.partition("~")[0]  # a suffix distinguishes earlier jobs of the name
+        name = name.partition("~")[0]  # a suffix `~…` distinguishes jobs of the same name
         said = msgspec.json.decode(await request.read() or b"{}") if order == "update" else {}
         async with self.client(request) as client:
             orders = self._orders(client, space)
@@ -135,7 +135,7 @@ class PageOrders:
             return {"jobs": [job] if done else []}
 
     def _orders(self, client: ApiClient, namespace: str) -> Orders:
-        """Return the orders of this client; imported with the first of them."""
+        """Return the orders of this client; their module is imported on first use."""
         from kant.kube.user.orders import Orders
 
         return Orders(client, namespace, self.scheduler_name, suspends=False)
@@ -164,7 +164,7 @@ class PageOrders:
 
 
 def refusal(error: Exception) -> tuple[int, str]:
-    """Return the HTTP status and the sentence for a failed order."""
+    """Return the HTTP status and the sentence with which a failed order is answered."""
     if isinstance(error, NoTokenError):
         return 401, str(error)
     if isinstance(error, ApiError):

@@ -1,4 +1,4 @@
-"""Queues and priorities as objects for a cluster, created by `kant export` from those of one machine."""
+"""Queues and priorities of one machine as Kubernetes objects, for `kant export`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ API = f"{OWN}/v1alpha1"
 
 
 def queue_objects(queue_config: QueueConfig) -> list[dict[str, Any]]:
-    """Return a Queue object for each queue. Prices of GPU models have no object."""
+    """Return a Queue object for each queue. The prices of GPU models are left out: no object has them."""
     return [_queue(queue) for queue in queue_config.queues]
 
 
@@ -39,12 +39,12 @@ def _written(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def class_of(priority: int) -> str:
-    """Return the name of the PriorityClass of a number; "" for 0, which needs none."""
+    """Return the name of the PriorityClass for a priority; "" for 0, which needs no class."""
     return "" if not priority else f"kant-{'minus' if priority < 0 else 'plus'}-{abs(priority)}"
 
 
 def priority_class(priority: int) -> dict[str, Any]:
-    """Return the PriorityClass of a number."""
+    """Return the PriorityClass object for a priority other than 0."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

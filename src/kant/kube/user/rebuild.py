@@ -1,4 +1,4 @@
-"""The present state of a cluster, for questions about it: built as by a starting replica."""
+"""The present state of a cluster, for questions about it: built as a starting replica builds its state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kant.live.journals import Journals
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile
 
-LOOKING = 5.0  # seconds to wait for the objects of groups
+LOOKING = 5.0  # seconds to wait until the objects of groups have been read
 
 
 async def rebuilt(
@@ -33,7 +33,7 @@ async def rebuilt(
 ) -> RebuiltState:
     """Read the cluster once and return its state. Needs only read access. Raises InputError.
 
-    The state includes the calibration of expected starts that the leader, whose Lease is in `namespace`, has published.
+    The state includes what the leader, whose Lease is in `namespace`, has published about expected starts.
     """
     async with _read(
         config, DriverSettings(profile, None, scheduler_name, namespace=namespace, once=True), within
@@ -46,7 +46,7 @@ async def rebuilt(
 async def record(
     config: Config, profile: Profile, folder: Path, scheduler_name: str = "kant", within: float = 120.0
 ) -> tuple[Path, int]:
-    """Read the cluster once, and write into `folder` the journal with which a replica starting now would begin.
+    """Read the cluster once, and write into `folder` the journal that a replica would begin if it started now.
 
     Returns its path and the present time, microseconds since the Unix epoch. Raises InputError.
     """
@@ -96,13 +96,13 @@ async def _read(config: Config, settings: DriverSettings, within: float) -> Asyn
 
 
 async def _read_groups(driver: KubeDriver) -> None:
-    for _ in range(2):  # the first round finds out whether Events of autoscalers are needed
+    for _ in range(2):  # the first pass finds out whether Events of autoscalers are needed
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOKING):
                 while driver.informers.is_looking:
                     await asyncio.sleep(0.01)
         driver.take_changes()
-    driver.workloads.messages.look_at_growing(at_once=True)  # nothing waits for the rest of a gang here
+    driver.workloads.messages.look_at_growing(at_once=True)  # this state does not wait for missing pods of gangs
 
 
 def _sentence(error: Exception, config: Config) -> str:

@@ -1,4 +1,4 @@
-"""The state by which a driver decides, for questions about it; and the job that a user means by a name."""
+"""The state from which a driver decides, for questions about it; and which job a user means by a name."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from kant.kube.lead.driver import KubeDriver
 
 Name = tuple[str, str]
-"""A namespace, and a name in it."""
+"""A namespace, and a name in that namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltState:
-    """A scheduler with the state at `now`; the job of each pod (namespace, name), and the errors of pods without a job.
+    """The scheduler with its state at `now`; jobs by the names of their pods, and the errors of pods without a job.
 
     `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that accept no new
     pods; `unread` says which objects are malformed, or may not be read. `queues_gone` says that no Queue is left
@@ -45,7 +45,7 @@ class RebuiltState:
 
 
 def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
-    """Return the state of a driver that has built it; with `only`, names of pods other than this one are left out."""
+    """Return the state of a driver that has built one. With `only`, only jobs that a user may mean by it are named."""
     assert driver.state is not None
     members = driver.workloads.members
     if only is None:
@@ -74,7 +74,7 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
     jobs: dict[Name, str] = {}
     complaints: dict[Name, str] = {}
     owned: dict[Name, str] = {}
-    waiting: set[Name] = set()  # owners with a waiting pod: the first pod represents all
+    waiting: set[Name] = set()  # owners with a waiting pod: the name of an owner means its first waiting pod
     for workload in workloads:
         for uid in driver.workloads.members.pods_of.get(workload.key, ()):
             pod = driver.mirror.pods.get(uid)
@@ -95,7 +95,7 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
 
 
 def _condition_of(workload: Workload, pod: Pod) -> str:
-    """Return the condition of a waiting pod on which a newly built state has no report yet."""
+    """Return why a pod waits, from its condition PodScheduled; "" for a pod that does not wait for Kant."""
     if workload.foreign or pod.spec.node_name:
         return ""
     return (pod.scheduled and pod.scheduled.message) or "it has only just been seen: ask again"
@@ -110,7 +110,7 @@ def _may_be(pod: Pod, named: Name) -> bool:
 
 
 def _owner_names(pod: Pod) -> list[str]:
-    """Return the names by which a user may call the pod: that of its owner, and for an indexed Job NAME_3."""
+    """Return names by which a user may mean a pod: that of its owner, and for an indexed Job one such as NAME_3."""
     owner = pod.metadata.controller.name
     index = (pod.metadata.annotations or {}).get(INDEX, "")
     return ([owner] if owner else []) + ([f"{owner}_{index}"] if owner and index else [])

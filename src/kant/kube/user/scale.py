@@ -1,6 +1,6 @@
-"""The replicas of a workload on Kubernetes: its `scale` subresource is read and set, and nothing else.
+"""The number of replicas of a workload on Kubernetes, read and set through its `scale` subresource only.
 
-It uses the caller's own rights, and needs no more than `get` and `patch` on `scale` of the named objects.
+The caller needs only the rights `get` and `patch` on `scale` of the workload.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Status(View, frozen=True):
 
 
 class Scale(View, frozen=True):
-    """The subresource: the wanted and the present number of replicas."""
+    """The `scale` subresource: the wanted number of replicas (`spec`), and the present one (`status`)."""
 
     spec: _Spec = _Spec()
     status: _Status | UnsetType = UNSET
@@ -52,13 +52,13 @@ def scale_path(text: str, namespace: str, where: str) -> str:
 
 
 class ScaledWorkload:
-    """The workload at one path. Each method opens its own connection, and raises InputError."""
+    """The workload at one `scale` path. Each method opens its own connection, and raises InputError on failure."""
 
     def __init__(self, config: Config, path: str, where: str) -> None:
         self.config, self.path, self.where = config, path, where
 
     async def replicas(self) -> int:
-        """Return the wanted number of replicas."""
+        """Return the wanted number of replicas of the workload."""
         async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
             return await self._wanted(client)
 

@@ -18,7 +18,7 @@ KINDS = {
 
 
 class Target(NamedTuple):
-    """A kind, "" for a job or a pod, and its name."""
+    """A kind, and a name. The kind is queue, node, pod or job; "": a job or a pod."""
 
     kind: str
     name: str
@@ -33,7 +33,7 @@ def target_of(text: str) -> Target:
 
 
 def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
-    """Return the matching pods of one namespace: the whole gang of the pod, owner or group of this name."""
+    """Return the pods that a target means: all pods of each gang whose pod, owner or group has this name."""
     found = {pod.metadata.uid: (pod, gang_of(pod)) for pod in pods}
     for calls in (_is_pod, _is_owned, _is_in_group):
         named = [(pod, gang) for pod, gang in found.values() if calls(pod, target)]
@@ -44,7 +44,7 @@ def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
 
 
 def gang_of(pod: Pod) -> tuple[str, ...]:
-    """Return the identity of the gang of a pod; its own uid if it is single, or its group is malformed."""
+    """Return the identity of a pod's gang; the pod's own uid if it is in no group, or its group is malformed."""
     try:
         group = group_of(pod)
     except InputError:
