@@ -33,7 +33,7 @@ Split = Mapping[str, int]
 class Waits:
     """Splits the waits of jobs of one state. `earlier` has the known waits of jobs that existed before, by public id.
 
-    Pass every event to `happened`; call `observe` at the end of each turn of the event loop. `ticks`: a clock's seconds.
+    Pass every event to `happened`; call `observe` at the end of each turn of the event loop. `ticks` is a clock (s).
     """
 
     def __init__(
