@@ -14,10 +14,10 @@ from kant.insight.expected_start import ExpectedStart, StartForecast, TrackRecor
 from kant.model.units import DAY, HOUR, MINUTE, SECOND
 
 HORIZONS = (10 * MINUTE, HOUR, 6 * HOUR, DAY)
-"""Upper bounds (µs) of the classes by how far ahead a start is; answers are calibrated by class. One more is above."""
+"""Classes of horizons (how far ahead a start is) by upper bound, in µs; a last class has no bound."""
 
 FAR = 3
-"""The first class of horizons whose P90 may be corrected to an earlier time: nearer ones see too few congestions."""
+"""The first class whose P90 may be corrected to an earlier time; nearer classes see too few periods of congestion."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 

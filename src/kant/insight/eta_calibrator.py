@@ -45,10 +45,10 @@ EVERY = HOUR
 """Minimum time (microseconds) between two forecasts that are kept for jobs with earlier answers."""
 
 SAMPLE = 16
-"""Maximum number of jobs kept per forecast, separately for those with earlier answers and for new ones."""
+"""Maximum number of jobs kept per forecast: so many with earlier answers, and as many without."""
 
 QUARTER = 6 * HOUR
-"""Length of a quarter of a day (microseconds). All answers within a quarter together weigh as much as one."""
+"""A quarter of a day in microseconds. The answers in one quarter weigh as much as those in any other."""
 
 MOST = 64
 """Maximum number of quarters kept for a class of horizons (the latest), and of ratios kept in one (the first)."""

@@ -33,10 +33,10 @@ from kant.scheduler.cycle import Scheduler, run_cycle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementEffect:
-    """What a placement means for its job and for later ones.
+    """What a placement means for its job and for later jobs.
 
     `level` is the narrowest topology level at which one domain holds the gang (`cluster`: none does). `slowdown` is the
-    run time in thousandths of that at the best placement. `broken_nodes` counts nodes that were entirely free and are
+    run time in thousandths of the best placement's. `broken_nodes` counts nodes that were entirely free and are
     now partly taken, `filled_nodes` those left without a free GPU, `broken_leaves` leaves of only free nodes that are
     now taken in part. `partly_before` and `partly_after` count the partly taken nodes of the cluster.
     """

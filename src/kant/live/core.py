@@ -211,7 +211,7 @@ class Core:
         self.journal.write(Footer(self.now, cut=True))
 
     def fresh_id(self, name: str) -> str:
-        """Return `name`, with a number appended where a job of that name existed before."""
+        """Return `name`, with a number appended if a job with this name existed before."""
         count = self._issued[name] = self._issued.get(name, 0) + 1
         return name if count == 1 else f"{name}~{count}"
 

@@ -40,7 +40,7 @@ class Journals:
 
     `trouble` says why nothing is recorded now ("": all is well); `on_trouble` is called when trouble begins. The files
     take at most `most_bytes` (0: no limit): the oldest are removed, and `wants_new_file` is true once the current file
-    takes a quarter of that.
+    has a quarter of `most_bytes`.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ def learned_version(core: Core) -> tuple[int, int, int]:
 def restore_calibration(core: Core, saved: SavedCalibration | None, used: SavedUse | None = None) -> None:
     """Let a core whose state was built continue with what an earlier process learned.
 
-    `used` is the queues' use from another source; of it and `saved.used` the later applies.
+    `used` is the queues' use from another source. Of `used` and `saved.used`, the later applies.
     """
     core.inherit(None)
     known = [each for each in (used, saved.used if saved is not None else None) if each is not None]

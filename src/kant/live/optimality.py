@@ -21,7 +21,7 @@ EVERY = 60.0
 """Minimum seconds between the starts of two looks."""
 
 REST = 10.0
-"""The pause of the solver after a look, as a multiple of the duration of that look."""
+"""The pause of the solver after a look, as a multiple of the look's duration."""
 
 LOOK = 1.0
 """Seconds between two checks of whether a look is due."""

@@ -103,7 +103,7 @@ def budgets_go_on(state: ClusterState, zero: int, now: int, saved: SavedUse | No
 
 
 def _months(at: int) -> list[int]:
-    """Return when the month of `at` began, and the ends of that month and of later months (µs since the Unix epoch)."""
+    """Return the beginning and the end of the month of `at`, and the ends of later months (µs since the Unix epoch)."""
     day = datetime.fromtimestamp(at / 1e6)
     months = [divmod(day.month - 1 + ahead, 12) for ahead in range(MONTHS + 1)]
     return [round(datetime(day.year + years, month + 1, 1).timestamp() * 1e6) for years, month in months]

@@ -29,7 +29,7 @@ PATIENCE = 0.05
 """Seconds that an answer waits for a forecast newer than the cached forecast."""
 
 SHORT = 0.5
-"""If the last forecast took at most this many seconds, an answer waits up to four times as long for a newer one."""
+"""If the last forecast took at most SHORT seconds, an answer waits up to 4 x SHORT seconds for a newer forecast."""
 
 FIRST = 20.0
 """Seconds that an answer waits for the first forecast about its jobs."""

@@ -135,7 +135,7 @@ def contained(spec: Spec, image: str, mounts: tuple[str, ...], gpus: bool, tasks
 
 
 def step_container(image: str, mounts: tuple[str, ...], folder: str, env: Mapping[str, str]) -> Container:
-    """Return the container for a task of `srun --container-image`. Raises OSError if it is impossible here."""
+    """Return the container for a task of `srun --container-image`. Raises OSError if this machine cannot run it."""
     found = runtime()
     try:
         check_image(image, mounts, folder, found, "this machine")

@@ -1,7 +1,7 @@
-"""File descriptors: how many this process may have, and whether few are left, judged by the number of a new one.
+"""File descriptors: how many this process may have, and whether few are left.
 
-Linux gives each new descriptor the lowest free number (POSIX.1-2024, open()). So the number of a new descriptor
-shows how many are open, without counting.
+Each new descriptor has the lowest free number (POSIX.1-2024, open()). So the number of a new descriptor shows how many
+are open, without counting.
 """
 
 from __future__ import annotations

@@ -473,7 +473,7 @@ class LocalDriver:
         self.executor.execute(plan)
 
     def alive(self) -> list[JobRecord]:
-        """Return all jobs that have not ended, including new ones that the next turns will process."""
+        """Return all jobs that have not ended, including new jobs that no turn has processed yet."""
         return [*self.jobs.records.values(), *self._new]
 
     def _commit(self, came: list[JobRecord]) -> bool:

@@ -65,7 +65,7 @@ class GpuHealth:
         return "; ".join(f"GPU {gpu} accepts no new jobs: {why}" for gpu, why in sorted(self.ailing.items()))
 
     def settle(self, core: Core) -> None:
-        """Take devices of unhealthy GPUs out of service once they are free, and return healthy ones."""
+        """Take devices of unhealthy GPUs out of service once no job holds them; put healthy GPUs back into service."""
         state = core.state
         before, free = state.health.lost.get(0, 0), state.table[0, c.DEVICES : c.DEVICES + len(self.devices)].tolist()
         lost = sum(

@@ -175,8 +175,8 @@ class Launcher:
     def _spec(
         self, record: JobRecord, folder: Path, machine: Machine | None = None, place: Place | None = None
     ) -> Spec:
-        """Return the spec of a run, and assign its cores. Raises InputError if its user no longer exists. With a
-        `place`: the spec of that part, on `machine` or here. A machine assigns its own cores."""
+        """Return the spec of a run, or of its part at `place` on `machine` (None: this machine). Assign cores, unless
+        a joined machine does so itself. Raises InputError if the run's user no longer exists."""
         place, base = record.place if place is None else place, self.settings.cgroups
         cores: tuple[int, ...] = ()
         if machine is None:

@@ -119,7 +119,7 @@ def slurm_env(
 
 
 def _cpus(record: JobRecord, cluster: ClusterSpec, node: int) -> int:
-    """Return the cores of a job on a node: the requested ones, or all if none were requested."""
+    """Return the number of cores of a job on a node: as requested, or all cores if none were requested."""
     counted = sum(piece[CPU] for piece in record.place if piece[NODE] == node) or cluster.nodes[node].cpu
     return -(-counted // 1000) if counted < FOREVER else len(os.sched_getaffinity(0))
 

@@ -128,14 +128,14 @@ def _widest(nodes: Sequence[Node]) -> Node:
 
 
 def counted(submission: Submission, nodes: Sequence[Node]) -> Submission:
-    """Return the submission with the GPUs that it gets: all GPUs of its nodes if it is exclusive."""
+    """Return the submission with the number of GPUs that the job gets: all GPUs of its nodes if it is exclusive."""
     if not submission.exclusive:
         return submission
     return structs.replace(submission, gpus=max(submission.nodes, 1) * _widest(nodes).gpus)
 
 
 def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, ...]:
-    """Return the pods of a job: one pod, or several among which its GPUs are split, by the size of `nodes`."""
+    """Return the pods of a job: one pod, or several among which its GPUs are split so that each pod fits a node."""
     milli = round(submission.gpus * GPU)
     cores = submission.cpus if submission.cpus is not None else 0 if milli else 1
     cpu, memory = round(cores * 1000), submission.memory_mib

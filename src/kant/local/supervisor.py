@@ -30,7 +30,7 @@ import time
 from _thread import get_native_id
 from collections.abc import Callable, Iterator
 
-if __name__ == "supervisor":  # next to the fork server
+if __name__ == "supervisor":  # imported by the fork server, from its folder
     from memory import EVERY, Cgroup, below, pause, taken  # type: ignore[import-not-found]
     from terminals import Ends, Streams, Terminals, enter, how  # type: ignore[import-not-found]
 else:

@@ -278,7 +278,7 @@ class Desk:
             )
 
     def _carry_out(self, txn: str, orders: tuple[Order, ...], **fields: Any) -> None:
-        """Carry out orders in turn; if one fails, undo the earlier ones. Raises RefusalError."""
+        """Carry out orders one after the other; if an order fails, undo the earlier orders. Raises RefusalError."""
         try:
             for entries in self.audit.txns.values():
                 if entries[-1].what in OPEN:

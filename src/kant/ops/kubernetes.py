@@ -67,7 +67,7 @@ NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
     o.Unreserve: ((OWN, "reservations", "delete"),),
     o.Defragment: ((OWN, "defragmentations", "create"),),
 }
-"""By order: the rights of which the caller needs at least one. A right is an API group, a resource and a verb."""
+"""For each kind of order, the rights of which the caller needs one: API group, resource and verb."""
 GANG = (("", "services", "create"), ("batch", "jobs", "patch"))
 """The additional rights for a Job of several pods, which find each other by a Service and start when it exists."""
 

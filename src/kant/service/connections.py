@@ -46,7 +46,7 @@ class Connections:
         self._busy.discard(connection)
 
     def close_one(self) -> bool:
-        """Close the oldest connection without a request, else the longest idle one. Return False if all are busy."""
+        """Close the oldest connection without a request, else the longest idle connection. False: all are busy."""
         each = next(chain(self._silent, self._idle), None)
         if each is None:
             return False

@@ -34,7 +34,7 @@ class ServiceReplica:
 
 
 def surplus(replicas: Sequence[ServiceReplica], core: int, wanted: int) -> list[ServiceReplica]:
-    """Return the replicas to remove, from number `core` on, to have `wanted`: waiting ones first, then the newest."""
+    """Return the replicas to remove, from number `core` on, to keep `wanted`: first waiting, then the newest ones."""
     bursts = [replica for replica in replicas if replica.number >= core]
     bursts.sort(key=lambda replica: (replica.phase == "running", -replica.seq))
     return bursts[: max(len(replicas) - wanted, 0)]
@@ -55,7 +55,7 @@ def missing(replicas: Sequence[ServiceReplica], taken: Sequence[int], core: int,
 
 
 class LocalReplicas:
-    """The replicas of one service on one Kant. Raises InputError if the service cannot run there."""
+    """The replicas of one service on one Kant. Raises InputError if that Kant cannot run the service."""
 
     def __init__(self, service: LiveService, client: ServiceClient, folder: Path) -> None:
         table = service.table

@@ -124,7 +124,7 @@ class Machine:
 
 
 class Machines:
-    """All joined machines. `known` has them in the order of joining; their nodes follow the `first` local ones.
+    """All joined machines. `known` has them in the order of joining. Their nodes follow the `first` local nodes.
 
     `keep` stores `known`. `changed` is called when `LocalDriver` has to act.
     """
@@ -342,7 +342,7 @@ class Machines:
         return ""
 
     def _machine(self, hello: wire.Hello) -> Machine:
-        """Return the machine of a hello message; a new machine is stored before anything can run there. Raises
+        """Return the machine of a hello message; a new machine is stored before anything can run on it. Raises
         OSError.
         """
         found = next((each for each in self.known if each.name == hello.node.name), None)

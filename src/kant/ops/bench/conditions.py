@@ -73,7 +73,7 @@ def _finished(world: SimulatedWorld, before: WorldView, job: str) -> bool:
 
 
 def _node(world: SimulatedWorld, before: WorldView, node: str, status: str = "", empty: bool = False) -> bool:
-    """Return whether the node has this status; with `empty`, also whether no job runs there."""
+    """Return whether the node has this status ("": any); with `empty`, also whether no job runs on the node."""
     view = world.view()
     found = next(each for each in view.nodes if each.node == node)
     return status in ("", found.status) and not (empty and view.on_node(node))
