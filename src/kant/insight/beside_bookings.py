@@ -1,4 +1,4 @@
-"""What a waiting job could use of the GPUs that running jobs give back, beside what others have booked."""
+"""Which GPUs of running jobs a waiting job could use after their end: those that no other job has booked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.model.placement import CPU, MASK, MEMORY, NODE, PODS, TAG, Allocation
 
 @contextmanager
 def at_time(diagnosis: Diagnosis, row: int, now: int) -> Iterator[None]:
-    """Take what is booked for others while the job would run from `now` on, on the trial while the context lasts."""
+    """For the length of the block, occupy on the trial what is booked for others while the job would run from `now`."""
     if not diagnosis.state.books:
         yield
         return
@@ -24,10 +24,10 @@ def at_time(diagnosis: Diagnosis, row: int, now: int) -> Iterator[None]:
 
 
 def open_part(diagnosis: Diagnosis, row: int, held: Allocation) -> Allocation:
-    """Return the part of an allocation that the job may use once it is free: what is not booked while the job runs.
+    """Return the part of a running job's allocation that is not booked for others while the job of `row` would run.
 
-    It has a piece for each piece of the allocation. Of a pod that holds booked GPUs and others, the others count, with
-    their share of its CPU and memory; a MIG instance counts whole or not at all.
+    The result has one piece for each piece of the allocation. If only some GPUs of a pod are booked, the other GPUs
+    count, with their share of the pod's CPU and memory. A MIG instance counts entirely or not at all.
     """
     state = diagnosis.state
     if not state.books:

@@ -1,6 +1,6 @@
 """The calibration of expected starts as data: what answers need, and the state that survives a restart.
 
-`eta_calibrator.py` describes how it is learned. Times are microseconds, ratios thousandths, all integers.
+`eta_calibrator.py` describes how Kant learns it. Times are microseconds, ratios thousandths, all integers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from kant.insight.expected_start import ExpectedStart, StartForecast, TrackRecor
 from kant.model.units import DAY, HOUR, MINUTE, SECOND
 
 HORIZONS = (10 * MINUTE, HOUR, 6 * HOUR, DAY)
-"""Upper bounds of the classes of horizons by which answers are calibrated; farther ones form one more class."""
+"""Classes of horizons (how far ahead a start is) by upper bound, in µs; a last class has no bound."""
 
 FAR = 3
-"""The first class of horizons whose P90 may be corrected to an earlier time: nearer classes have too few jams."""
+"""The first class whose P90 may be corrected to an earlier time; nearer classes see too few periods of congestion."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Correction(Struct, frozen=True, array_like=True):
     """The correction of the answers in one class of horizons: the ratios (permille) of P50 and P90, and the track
-    record. It is `calibrated` if enough jams are known; otherwise the ratios are 1000.
+    record. `calibrated`: enough periods of congestion are known; otherwise both ratios are 1000.
     """
 
     p50: Count
@@ -36,7 +36,7 @@ class Correction(Struct, frozen=True, array_like=True):
 
 
 class Calibration(Struct, frozen=True):
-    """The corrections by class of horizons. It is small, so it can be sent to followers."""
+    """The corrections by class of horizons. This struct is small, so it can be sent to followers."""
 
     corrections: dict[int, Correction] = field(default_factory=dict, name="by_horizon")
 
@@ -62,20 +62,20 @@ def corrected(now: int, start: int, ratio: int) -> int:
 
 
 def ahead_of(now: int, start: int) -> int:
-    """Return how far ahead a start is, at least a second, so that it can be a denominator."""
+    """Return how far ahead a start is in microseconds, at least a second, so that a caller can divide by the result."""
     return max(start - now, SECOND)
 
 
 def horizon(ahead: int) -> int:
-    """Return the class of horizons of a start that is so far ahead."""
+    """Return the class of horizons of a start that is `ahead` microseconds ahead."""
     return sum(ahead > most for most in HORIZONS)
 
 
 class OpenAnswer(Struct, array_like=True):
-    """An answer given at `at` that has not been judged yet. The futures looked `ahead` microseconds ahead.
+    """An answer given at `at` that cannot be judged yet, since its job still waits.
 
-    `ahead` is for P50 and P90 (-1: unknown). `starts` are the answers; one is empty if it is unknown. `jam` numbers the
-    period of congestion.
+    `ahead` is how far ahead the simulated P50 and P90 were (microseconds; -1: unknown). `starts` has the answered P50
+    and P90, without those that are unknown. `jam` is the number of the period of congestion.
     """
 
     at: int
@@ -86,7 +86,7 @@ class OpenAnswer(Struct, array_like=True):
 
 
 class Quarter(Struct, array_like=True):
-    """The sorted ratios (permille) of P50 and P90 of the answers of a quarter of a day, and the number of its jam."""
+    """The sorted ratios (permille) of P50 and P90 of a quarter of a day, and the number of its period of congestion."""
 
     jam: int
     p50: list[Count] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Quarter(Struct, array_like=True):
 
 
 class HorizonState(Struct, array_like=True):
-    """A class of horizons: ratios by quarter of a day, and how many answers were judged, right, and right by P50."""
+    """A class of horizons: ratios by quarter of a day, and how many answers were judged, right by P90, right by P50."""
 
     quarters: dict[int, Quarter] = field(default_factory=dict)
     judged: Count = 0
@@ -105,8 +105,8 @@ class HorizonState(Struct, array_like=True):
 class CalibrationState(Struct):
     """Everything that was learned, for use after a restart. Times are on the clock of the state.
 
-    `open` has the answers of each waiting job that are not judged yet; `next` is when to ask again, `jam` the number of
-    the latest jam. Files of an older Kant have other fields, about other futures: they are not read.
+    `open` has the answers about each waiting job that are not judged yet. `next` is when to forecast again, `jam` the
+    number of the latest period of congestion. Files of an older Kant have other fields and are not read.
     """
 
     horizons: dict[int, HorizonState] = field(default_factory=dict, name="by_horizon")

@@ -30,7 +30,7 @@ from kant.scheduler.cycle import Scheduler
 
 
 class Diagnosis:
-    """Why jobs of a scheduler's state wait at `now` (by default, and at least, the time of the last event).
+    """Explains why jobs of a scheduler's state wait at `now` (by default, and at least, the time of the last event).
 
     All trials for an answer are rolled back, so scheduling is not affected. A diagnosis is valid until the next event.
     """
@@ -47,7 +47,7 @@ class Diagnosis:
         self.uses_quotas = self.profile.discipline.quotas
 
     def row(self, job: str) -> int:
-        """Return the row of a waiting job. Raises StateError for one that does not wait."""
+        """Return the row of a waiting job. Raises StateError for a job that does not wait."""
         row = self.state.row_of(job)
         if row not in self.state.pending:
             raise StateError(f"job {job!r} does not wait")
@@ -57,13 +57,13 @@ class Diagnosis:
         """Return the one reason why the job waits; None if nothing keeps the next cycle from starting it.
 
         The reasons are checked in this order: the job can never start; it may not be tried now; another job of its
-        bucket goes first; it lacks quota or a place.
+        bucket goes first; it lacks quota or free resources.
         """
         return never_starts(self.cycle, row) or self.gating_reason(row) or self.blocked_by(row) or self.missing(row)[0]
 
     def gating_reason(self, row: int) -> Closed | OutOfBudget | BaseJobWaits | BackOff | Booked | None:
         """Return what keeps the job from being tried, however much is free: its queue is closed or has no budget left,
-        its base job waits, its back-off runs, or its reservation has not begun.
+        its base job waits, its back-off has not ended, or its reservation has not begun. None if nothing does.
         """
         if not self.uses_quotas:
             return None
@@ -74,7 +74,7 @@ class Diagnosis:
         return closed
 
     def blocked_by(self, row: int) -> Behind | Outranked | None:
-        """Return the head of its bucket, if that is another job, or a job of higher priority that it may not pass."""
+        """Return the job that must start first: the head of the bucket, or one of higher priority; None if none."""
         head, shape_of = self.scheduler.pending.head_before(row), self.state.shape_of
         if head is None:
             return self.profile.discipline.held_by(self.cycle, row)
@@ -83,7 +83,7 @@ class Diagnosis:
     def missing(self, row: int) -> tuple[Reason | None, Shape]:
         """Return what the job would lack if tried now (None: nothing), and the shape for the GPU model concerned.
 
-        Of several GPU models, one with room is preferred, then a full one, then one without quota.
+        Of several GPU models, a model with room is preferred, then a full one, then a model without quota.
         """
         shape = self.state.shape_of(row)
         found: list[tuple[Reason, Shape]] = []
@@ -97,7 +97,7 @@ class Diagnosis:
         return min(found, key=lambda pair: (isinstance(pair[0], OverQuota), isinstance(pair[0], NoFit)))
 
     def missing_place(self, row: int, shape: Shape) -> NoFit | Reserved | Booked | None:
-        """Return why the job has no place now; None if it has one that no reservation needs."""
+        """Return why the job cannot be placed now; None if it can, without GPUs that a reservation needs."""
         with self.rolled_back(), self.without_reservation_of(row):
             beside = self.cycle.place(row, shape)
             if isinstance(beside, np.ndarray):
@@ -111,7 +111,7 @@ class Diagnosis:
     def _reserved(self, row: int, place: Allocation) -> Reserved | None:
         """Return the first reservation that needs a part of `place`, which is free now; otherwise the first of all.
 
-        None if no other job holds a reservation: then later bookings need the place.
+        None if no other job holds a reservation: then later bookings need these resources.
         """
         assert self.cycle.forecast is not None
         until = min(self.now + self.cycle.forecast.estimates.duration(self.state, row), FOREVER)
@@ -162,7 +162,7 @@ def waiting_order(scheduler: Scheduler, now: int | None = None) -> list[str]:
 
 
 def waiting_reasons(scheduler: Scheduler, now: int | None, jobs: Sequence[str]) -> list[Reason | None]:
-    """Return the one reason of each of these waiting jobs; None if nothing keeps the next cycle from starting it.
+    """Return for each of these waiting jobs why it waits; None if nothing keeps the next cycle from starting the job.
 
     Raises StateError for a job that does not wait.
     """

@@ -1,4 +1,4 @@
-"""Wait or place, for a waiting gang: its earliest start anywhere, and its earliest start in one topology domain."""
+"""Should a waiting gang wait for one topology domain? Its earliest starts anywhere and in one domain are compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kant.scheduler.cycle import Scheduler
 def level_of(diagnosis: Diagnosis, slowdowns: Slowdowns, row: int) -> Level:
     """Return the lowest topology level above the node at which one domain of the empty cluster holds the gang.
 
-    Empty where there is no choice: one node could hold the gang, the gang requires a level, or no domain is large
+    Returns "" if there is no choice: one node could hold the gang, the gang requires a level, or no domain is large
     enough.
     """
     state, job = diagnosis.state, diagnosis.state.live[row]
@@ -34,7 +34,7 @@ def level_of(diagnosis: Diagnosis, slowdowns: Slowdowns, row: int) -> Level:
 
 
 def domain_choice(plan: StartPlan, slowdowns: Slowdowns, row: int) -> Choice | None:
-    """Return a waiting job's choice, given the other jobs of `plan`: those that run, hold a reservation or go first.
+    """Return a waiting job's choice between an early start and one domain, given the other jobs that `plan` contains.
 
     None if it has no choice, or its run time is unknown.
     """
@@ -55,13 +55,13 @@ def domain_choice(plan: StartPlan, slowdowns: Slowdowns, row: int) -> Choice | N
 
 
 MOST = 20
-"""Maximum number of gangs in `domain_choices`, the first in order: each costs two calendar searches, or more."""
+"""Maximum number of gangs in `domain_choices`, the first in order: each costs at least two calendar searches."""
 
 
 def domain_choices(scheduler: Scheduler, now: int | None = None, only: str = "") -> dict[str, Choice]:
     """Return the choices of the waiting gangs (or of job `only`), each given the jobs before it in the profile's order.
 
-    Only gangs that lack nothing but a place are covered. The scheduler is not affected.
+    Only gangs that lack nothing but free resources are covered. The scheduler is not affected.
     """
     diagnosis = Diagnosis(scheduler, now)
     state, cycle, slowdowns = diagnosis.state, diagnosis.cycle, Slowdowns(diagnosis.state)

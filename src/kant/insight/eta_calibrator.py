@@ -1,16 +1,16 @@
 """Calibrates expected starts: measures how far off earlier forecasts were, and corrects the next ones accordingly.
 
-A forecast's quantiles (`sim/forecast_starts.py`) are right if its futures are: if the drawn run times and arrivals
-match what will happen. In a new kind of congestion they are not. So the error is measured: when a job with a kept
-forecast starts, its actual wait over its forecast P50, and over its P90, are two *ratios*. Later answers are the
-forecast waits times quantiles of these ratios.
+A forecast's quantiles (`sim/forecast_starts.py`) are right if the run times and arrivals drawn for its simulated
+futures match what will happen. In a new kind of congestion they do not. So the error is measured. When a job with a
+kept forecast starts, its actual wait is divided by the forecast P50 and by the forecast P90: two *ratios*. Later
+answers are the forecast waits times quantiles of these ratios.
 
 This is conformalised quantile regression with a multiplicative score (Romano, Patterson and Candès, NeurIPS 2019). Jobs
 of one queue are far from exchangeable: jobs that wait at one time all start early, or all start late. So in each class
 of horizons all quarters of a day weigh the same, however many ratios they have (the pooling of distributions in Dunn,
 Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, JASA 2023). The quarters of
-one jam also resemble each other. With fewer than FEW_QUARTERS quarters, or quarters of fewer than FEW_JAMS jams, the
-answer comes from the futures alone, and says so.
+one jam (a period of congestion) also resemble each other. With fewer than FEW_QUARTERS quarters or FEW_JAMS jams, the
+answer comes from the simulated futures alone, and says so.
 
 The calibrator is a fold over the instants of a run and the forecasts made: equal inputs give equal answers. Times are
 microseconds, ratios thousandths, all integers. `benchmarks/studies/coverage.py` measures how often the answers hold.
@@ -42,25 +42,25 @@ from kant.model.status import JobStatus
 from kant.model.units import FOREVER, HOUR
 
 EVERY = HOUR
-"""Minimum time between two forecasts that are kept for jobs with earlier answers."""
+"""Minimum time (microseconds) between two forecasts that are kept for jobs with earlier answers."""
 
 SAMPLE = 16
-"""Maximum number of jobs kept per forecast, separately for those with earlier answers and for new ones."""
+"""Maximum number of jobs kept per forecast: so many with earlier answers, and as many without."""
 
 QUARTER = 6 * HOUR
-"""The answers of such a stretch of time count as one."""
+"""A quarter of a day in microseconds. The answers in one quarter weigh as much as those in any other."""
 
 MOST = 64
-"""The number of the latest quarters that are kept for a class of horizons, and of the first ratios of one quarter."""
+"""Maximum number of quarters kept for a class of horizons (the latest), and of ratios kept in one (the first)."""
 
 _ONE = 1_000_000
 _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
 
 
 class EtaCalibrator:
-    """Follows one state and the forecasts about it. Call `observe` at the end of every instant or turn.
+    """Follows one state and its forecasts. Call `observe` at the end of every instant, or turn of the event loop.
 
-    Jobs with earlier answers are asked about again after `every` microseconds at least.
+    For jobs with earlier answers, another forecast is kept after at least `every` microseconds.
     """
 
     def __init__(self, state: ClusterState, every: int = EVERY) -> None:
@@ -86,11 +86,11 @@ class EtaCalibrator:
                 self._left(row, self._open.pop(row), now)
 
     def wants(self, now: int) -> bool:
-        """Return whether a forecast to learn from is due: jobs wait, and the last was long enough ago."""
+        """Return whether a forecast to learn from is due: jobs wait, and the last forecast was long enough ago."""
         return now >= self._next and bool(self.state.pending)
 
     def calibration(self) -> Calibration:
-        """Return the corrections of all classes of horizons of which something is known."""
+        """Return the corrections of all classes of horizons that have known ratios."""
         return Calibration({far: _correction(far, own) for far, own in sorted(self._horizons.items())})
 
     @property
@@ -147,8 +147,8 @@ class EtaCalibrator:
     def recall(self, memory: CalibrationState, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
         """Continue from what an earlier calibrator has learned.
 
-        Its clock began `later` microseconds before this one. `rows` maps the job names that it used to rows (None: the
-        names are equal); its answers about other jobs are dropped.
+        That calibrator's clock began `later` microseconds before this one. `rows` maps its job names to rows (None: the
+        names are equal). Answers about jobs without a row are dropped.
         """
         rows = self.state.rows if rows is None else rows
         self._asked, self._next, self._jam = memory.asked, memory.next - later, memory.jam
@@ -164,7 +164,7 @@ class EtaCalibrator:
     # --- judging ---------------------------------------------------------------------------------------------
 
     def _left(self, row: int, opened: list[OpenAnswer], when: int) -> None:
-        """Learn from a job that has left the queue; `when` is its start if it has started."""
+        """Learn from a job that has left the queue; `when` is its start time if it has started."""
         started = int(self.state.jobs[row, J_STATUS]) in _STARTED
         for asked in opened:
             if not started or when < asked.at:
@@ -177,7 +177,7 @@ class EtaCalibrator:
             self._judge(asked, when)
 
     def _learn(self, asked: OpenAnswer, which: int, ratio: int) -> None:
-        """Record a ratio of the P50 (`which` 0) or of the P90 (1)."""
+        """Record a `ratio` (permille) for the P50 (`which` = 0) or for the P90 (`which` = 1)."""
         quarters = self._horizons.setdefault(horizon(asked.ahead[0]), HorizonState()).quarters
         own = quarters.setdefault(asked.at // QUARTER, Quarter(asked.jam))
         ratios = (own.p50, own.p90)[which]
@@ -206,7 +206,7 @@ def _correction(far: int, own: HorizonState) -> Correction:
 
 
 def _least(quarters: list[list[int]], enough: int) -> int:
-    """Return the least ratio below which quarters of `enough` thousandths lie, each with the share of its ratios."""
+    """Return the `enough`-permille quantile of the ratios; each quarter weighs the same, split among its ratios."""
     weighed = sorted((ratio, _ONE // len(ratios)) for ratios in quarters for ratio in ratios)
     below = accumulate(weight for _, weight in weighed)
     least = 1000 * enough - len(weighed)  # weights are rounded down
@@ -214,7 +214,7 @@ def _least(quarters: list[list[int]], enough: int) -> int:
 
 
 def _moved(own: HorizonState, later: int) -> HorizonState:
-    """Return a copy on a clock that began `later` microseconds after."""
+    """Return a copy with times on a clock that began `later` microseconds later."""
     quarters = {
         at - later // QUARTER: Quarter(one.jam, list(one.p50), list(one.p90)) for at, one in own.quarters.items()
     }
@@ -222,6 +222,6 @@ def _moved(own: HorizonState, later: int) -> HorizonState:
 
 
 def _spread(names: list[str], turn: int) -> list[str]:
-    """Return at most SAMPLE of the names, evenly spaced, other ones in each turn."""
+    """Return at most SAMPLE of the names, evenly spaced; consecutive values of `turn` give different names."""
     step = -(-len(names) // SAMPLE)
     return names[turn % step :: step] if step else []

@@ -1,4 +1,4 @@
-"""When a waiting job is expected to start, and why then."""
+"""When a waiting job is expected to start, and what makes its start possible at that time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ How = Literal["now", "ends", "reclaim", "priority", "backfill", "core", "freed",
 
 
 class Basis(Struct, frozen=True):
-    """What makes it possible that a job starts at `at`. `jobs` are named, `more` are only counted; `queue` is their
+    """Why a job can start at `at`: because of the running `jobs`, and `more` that are only counted. `queue` is their
     common queue, if any. Jobs that arrive later are neither named nor counted.
 
-    `how`: `now` (nothing keeps it), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the jobs are
-    preempted for it by that rule), `freed` (a job preempted for another leaves room) or `time` (a timeout, a back-off
-    or a reservation). `ran`: if the start waits until the last of the jobs has reached its minimum run time, that time;
-    for `backfill`, how long the job has waited (microseconds; 0: none). True in `futures` of `of` futures.
+    `how`: `now` (nothing prevents the start), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the
+    jobs are preempted by that rule), `freed` (a job preempted for another job leaves room) or `time` (a timeout, a
+    back-off or a reservation). `ran` (microseconds; 0: none) is the minimum run time that the last of the jobs must
+    reach; for `backfill`, how long the job has waited. The basis holds in `futures` of `of` simulated futures.
     """
 
     how: How
@@ -34,10 +34,10 @@ class Basis(Struct, frozen=True):
 
 
 class TrackRecord(Struct, frozen=True):
-    """Of `answers` earlier answers about as far ahead, `kept` were right.
+    """The accuracy of `answers` earlier answers that looked about as far ahead: `kept` of them were right.
 
     An answer is right if the job started by its P90; `kept_p50` of the jobs started by their P50. `calibrated`: P50 and
-    P90 are corrected by earlier jams; else too few jams are known, and they come from the futures alone.
+    P90 are corrected by earlier errors; otherwise too few are known, and both come from simulated futures alone.
     """
 
     answers: int
@@ -62,16 +62,16 @@ class ExpectedStart(Struct, frozen=True):
 
 
 class WaitOrPlace(Struct, frozen=True):
-    """Whether a gang should wait for one topology domain, and why, for people."""
+    """Whether a gang should wait for one topology domain, and why, as a sentence for people."""
 
     wait: bool
     sentence: str
 
 
 class WaitingJob(Struct, frozen=True):
-    """A job that waits since `since` at `place` in the profile's order, for `gpus` milli-GPUs.
+    """A job that has waited since `since`, at position `place` of the profile's order, for `gpus` milli-GPUs.
 
-    `reason` is None if nothing keeps the next cycle from starting it. `choice` is set for gangs that have one.
+    `reason` is None if nothing keeps the next cycle from starting it. `choice`: whether to wait for one domain.
     """
 
     queue: str
@@ -84,11 +84,11 @@ class WaitingJob(Struct, frozen=True):
 
 
 class BudgetForecast(Struct, frozen=True):
-    """When a budget of `queue`, or of `user` in it, is expected to be used up in the month that ends at `until`.
+    """When a budget of `queue`, or of `user` in `queue`, is expected to be used up in the month that ends at `until`.
 
     `p50` and `p10`: when it is used up with a probability of 50 % and of 10 % (microseconds; None: not in this month,
-    as far as arrivals are known). `limit` says which limit, hard or soft. `jobs` are waiting now and, in most of the
-    futures, do not start before the next month because of a hard limit.
+    as far as arrivals are known). `limit` is `hard` or `soft`. `jobs` lists waiting jobs that in most of the simulated
+    futures do not start before the next month because of a hard limit.
     """
 
     queue: str
@@ -101,9 +101,9 @@ class BudgetForecast(Struct, frozen=True):
 
 
 class StartForecast(Struct, frozen=True):
-    """The forecast for the jobs that waited at `now`, in order, over `futures` futures.
+    """The forecast for the jobs that waited at `now`, in order, from a number of simulated `futures`.
 
-    `of` is the number of jobs that waited; `jobs` may have only one of them.
+    `of` is the number of jobs that waited. `jobs` has all of them, or only the job that was asked about.
     """
 
     now: int

@@ -22,7 +22,7 @@ from kant.scheduler.cycle import Scheduler
 
 @dataclass(frozen=True, slots=True)
 class QueueRank:
-    """The `rank` of a job, from 1, among `of` waiting jobs."""
+    """The `rank` of a job among `of` waiting jobs; the first has rank 1."""
 
     rank: int
     of: int
@@ -30,13 +30,13 @@ class QueueRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """All that is known at `now` about why `job` waits since `since` (microseconds on the run's clock).
+    """All that is known at `now` about why `job` has waited since `since` (microseconds on the run's clock).
 
     `reason` is None if nothing keeps the next cycle from starting it. Ranks follow the profile's order:
-    `among_competitors` counts the waiting jobs that compete for a pool of the job, `in_queue` those of its own queue.
+    `among_competitors` ranks the job among those that compete for one of its pools, `in_queue` in its own queue.
     `expected` is its expected start, from a forecast made at `as_of` (microseconds; -1: there was none). `choice` says
     whether a gang should wait for one topology domain; None if it has no choice. `starts_now` has the changes that
-    start it at once, `more_nodes` the additional nodes that start it.
+    start it at once, `more_nodes` the additional nodes with which it would start.
     """
 
     job: str

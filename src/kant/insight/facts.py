@@ -25,11 +25,11 @@ class Free(_Fact, frozen=True, tag="free"):
 
 
 class Fitting(_Fact, frozen=True, tag="fitting"):
-    """`now` of `nodes` nodes fit a pod of the group: `gpus` devices with `milli` thousandths of each free.
+    """`now` of `nodes` nodes have room for a pod of the group: `gpus` devices, `milli` thousandths of each of them.
 
-    Together they fit `takes` of the group's `pods`. `devices_only` more nodes have these devices, but not the CPU or
-    memory. `needed` is the fewest empty nodes that hold the group. With `island` the devices of a pod must be in one
-    NVLink island; with `mig` it requests a MIG instance of that profile.
+    Together these nodes have room for `takes` of the group's `pods`. On `devices_only` more nodes only the CPU or
+    memory is missing. `needed` is the fewest empty nodes that hold the group. With `island` the devices of a pod must
+    be in one NVLink island; with `mig` the pod requests a MIG instance of that profile.
     """
 
     group: int
@@ -46,7 +46,7 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
 
 
 class ClosedByRule(_Fact, frozen=True, tag="rule"):
-    """`nodes` nodes have room for a pod of the group, but `rule` excludes them, such as anti-affinity with a class."""
+    """`nodes` nodes have room for a pod of the group, but a `rule` such as anti-affinity with a class excludes them."""
 
     group: int
     rule: str
@@ -72,7 +72,7 @@ class Ending(_Fact, frozen=True, tag="ending"):
 class QuotaUse(_Fact, frozen=True, tag="quota"):
     """`queue` uses `used` of its quota `nominal`, which includes what the queues below it may lend.
 
-    `borrowed` is what it uses beyond its quota, `lent` how much of its unused quota other queues use now.
+    `borrowed` is what the queue uses beyond its quota, `lent` how much of its unused quota other queues use now.
     """
 
     queue: str
@@ -85,7 +85,7 @@ class QuotaUse(_Fact, frozen=True, tag="quota"):
 
 
 class UserUse(_Fact, frozen=True, tag="user"):
-    """`user` holds `held` of a resource in `queue` and below, out of at most `limit`."""
+    """`user` holds `held` of a resource in `queue` and the queues below it, out of at most `limit`."""
 
     user: str
     queue: str
@@ -95,7 +95,7 @@ class UserUse(_Fact, frozen=True, tag="user"):
 
 
 class Borrower(_Fact, frozen=True, tag="borrower"):
-    """`queue` uses `borrowed` more than its own quota."""
+    """`queue` uses `borrowed` more of a resource than its own quota."""
 
     queue: str
     resource: str
@@ -105,7 +105,7 @@ class Borrower(_Fact, frozen=True, tag="borrower"):
 class HeldReservation(_Fact, frozen=True, tag="promise"):
     """`job` has held a reservation since `since`: `gpus` milli-GPUs on `nodes` nodes from `start` to `end`.
 
-    With `own` it is the waiting job itself.
+    `own`: the reservation is that of the waiting job itself.
     """
 
     job: str
@@ -118,9 +118,9 @@ class HeldReservation(_Fact, frozen=True, tag="promise"):
 
 
 class Blocker(_Fact, frozen=True, tag="blocker"):
-    """`job` goes first, and has waited since `since` because of `reason` (None: it can start).
+    """`job` must start first, and has waited since `since` because of `reason` (None: it can start).
 
-    With `same` it has the same requests as the waiting job, so if it does not fit, neither does that job.
+    `same`: it has the same requests as the waiting job, so if it does not fit, neither does the waiting job.
     """
 
     job: str
@@ -130,15 +130,15 @@ class Blocker(_Fact, frozen=True, tag="blocker"):
 
 
 class NotReservable(_Fact, frozen=True, tag="not-reservable"):
-    """The profile plans starts ahead, but reserves none for this job: the plan does not support rules over several
-    nodes, segments and required anti-affinity.
+    """The profile plans starts ahead, but makes no reservation for this job. The plan does not support the job's rules
+    over several nodes, its segments or its required anti-affinity.
     """
 
 
 class ProtectedVictims(_Fact, frozen=True, tag="protected"):
     """From `at` on, enough running jobs (`jobs` of them) may be preempted for the waiting job.
 
-    The last of them is in `queue`, and has then run for `min_run`, during which it is protected.
+    Each is protected for its minimum run time. The last job to reach it is in `queue` and has run `min_run` by `at`.
     """
 
     queue: str
@@ -148,7 +148,7 @@ class ProtectedVictims(_Fact, frozen=True, tag="protected"):
 
 
 class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
-    """The job waits `wait` for an autoscaler's node, by its `queue` ("": itself); it preempts none before `at` (µs)."""
+    """The job waits `wait` µs for an autoscaler's node (set by `queue`; "": by the job); may preempt from `at` on."""
 
     queue: str
     wait: int
@@ -158,8 +158,8 @@ class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
 class VictimsTooLarge(_Fact, frozen=True, tag="too-large"):
     """`jobs` running jobs, one of them `job`, would free enough, but the profile's `most` forbids preempting them.
 
-    They hold `held` milli-GPUs, the fewest that suffice. The waiting job requests `asked`, so `most` times that amount
-    may be preempted for it.
+    They hold `held` milli-GPUs, the fewest that suffice. The waiting job requests `asked` milli-GPUs; jobs that hold
+    up to `most` times that amount may be preempted for it.
     """
 
     job: str
@@ -273,5 +273,5 @@ def count(number: int, noun: str) -> str:
 
 
 def known(time: int) -> int:
-    """Return a time, or -1 if it is not known."""
+    """Return `time`, or -1 for FOREVER, which stands for an unknown time."""
     return time if time < FOREVER else -1

@@ -1,4 +1,4 @@
-"""Find the facts behind a reason: how much is free and where, which queues hold the rest, which of them borrow."""
+"""Finds the facts behind a reason: how much is free and where, which queues hold the rest, and which queues borrow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kant.model.status import NodeStatus
 from kant.model.units import GPU
 
 MOST = 3
-"""Maximum number of queues, borrowers or next ends named: the largest, or the first."""
+"""Maximum number of queues and borrowers that are named (the largest), and of running jobs (the first to end)."""
 
 
 def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[Fact, ...]:
@@ -54,7 +54,7 @@ def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[F
 
 
 def competitors(diagnosis: Diagnosis, shape: Shape) -> list[int]:
-    """Return the running jobs that hold part of a pool that admits the shape, in order of submission."""
+    """Return the running jobs that hold a part of any pool that admits the shape, in order of submission."""
     state = diagnosis.state
     nodes = _open_nodes(diagnosis, shape)
     running = (row for row in sorted(state.running) if state.shape_of(row).pool_bits & shape.pool_bits)
@@ -108,7 +108,7 @@ def rules_in_the_way(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Cl
 
 
 def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many pods of a demand fit on each node: by its devices alone, and with CPU and memory."""
+    """Return how many pods of a demand fit on each node, twice: by its devices alone, and by CPU and memory as well."""
     gpus, milli = int(demand[c.D_GPUS]), int(demand[c.D_MILLI])
     slots = c.devices_of(nodes)
     free = np.maximum(nodes[:, c.DEVICES : c.DEVICES + slots], 0)
@@ -136,7 +136,7 @@ def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rounds(shares: Table, gpus: int) -> Table:
-    """Return how many pods fit on a node, if each takes a share of `gpus` different devices, given its free shares."""
+    """Return the pods that fit on each node if each takes a share of `gpus` devices; `shares` has nodes x devices."""
     most_first = np.sort(shares, axis=1)[:, ::-1]
     rounds: Table = most_first.sum(axis=1) // gpus
     for always in range(1, min(gpus, shares.shape[1] + 1)):  # this many devices serve every pod
@@ -145,7 +145,7 @@ def _rounds(shares: Table, gpus: int) -> Table:
 
 
 def holders(diagnosis: Diagnosis, shape: Shape) -> tuple[HoldingQueue, ...]:
-    """Return the queues that hold the most of the pools that admit the shape."""
+    """Return the queues whose running jobs hold the most GPUs in the pools that admit the shape."""
     state = diagnosis.state
     held: dict[str, list[int]] = {}
     for row in competitors(diagnosis, shape):
@@ -171,7 +171,7 @@ def next_ends(diagnosis: Diagnosis, shape: Shape) -> tuple[Ending, ...]:
 
 
 def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...]:
-    """Return how the job's queue and the binding queue use the quota, and which other queues borrow."""
+    """Return the use of the quota by the job's queue and by the queue whose limit binds, and which queues borrow."""
     state, tree = diagnosis.state, diagnosis.admission.quota_tree
     key = tree.keys.index((reason.model, reason.resource))
     node = state.quota_usage.node_of[int(state.jobs[row, c.J_QUEUE])]
@@ -205,7 +205,7 @@ def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...
 
 
 def reservations(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[HeldReservation, ...]:
-    """Return the job's own reservation, and the first others to start in the shape's pools."""
+    """Return the first reservations to begin in the shape's pools, with the job's own first."""
     state = diagnosis.state
     nodes = _open_nodes(diagnosis, shape)
     found = [
@@ -224,7 +224,7 @@ def reservation(diagnosis: Diagnosis, row: int, own: bool = False) -> HeldReserv
 
 
 def blocker(diagnosis: Diagnosis, row: int, job: str) -> tuple[Fact, ...]:
-    """Return the job that goes first, why it waits, and the facts behind that; empty if that job does not wait."""
+    """Return that `job` goes first and why it waits, with the facts behind its reason; empty if it does not wait."""
     state = diagnosis.state
     first = state.rows[job]
     if first not in state.pending:

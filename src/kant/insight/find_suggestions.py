@@ -1,4 +1,4 @@
-"""Find what would free a waiting job: single changes, each verified on a trial before it is named."""
+"""Finds single changes that would end a job's wait, each verified on a trial before it is named."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ from kant.queueing.preemption.candidate import Candidate
 from kant.queueing.preemption.search import choose
 
 MOST_ENDS = 4096
-"""Maximum number of running jobs whose ends are tried together, the first to end first."""
+"""Maximum number of running jobs whose ends are tried together: those that end first."""
 
 MOST_ALONE = 64
-"""Maximum number of running jobs whose ends are each tried alone."""
+"""Maximum number of running jobs of which each is tried alone: would its end suffice?"""
 
 MOST_LOOKS = 4
-"""Maximum number of times at which bookings are checked; each is that of the last end found before."""
+"""Maximum number of searches against bookings; each assumes the last end that the search before it found."""
 
 MOST_NAMED = 5
 """Maximum number of jobs that one suggestion names."""
 
 
 def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[Suggestion, ...]:
-    """Return the changes that would end the wait for this reason. Empty where none is found, or none is needed."""
+    """Return the changes that would end the wait for this reason; empty if none is found or none is needed."""
     match reason:
         case NoFit():
             return (*ends(diagnosis, row, diagnosis.missing(row)[1]), *larger_most(diagnosis, row))
@@ -94,10 +94,10 @@ def _queue_shape(diagnosis: Diagnosis, row: int, reason: OverQuota) -> Shape:
 
 
 def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
-    """Return running jobs after whose expected ends the gang has a place and a quota; none of them can be left out.
+    """Return sets of running jobs after whose expected ends the gang fits in the free capacity and its quota.
 
-    The first set in time comes first, then the first job, if any, whose end alone is enough. Jobs ahead of the gang may
-    still take the place.
+    No job can be left out of a set. First comes the set that ends first, then, if any, the first single job whose end
+    is enough. Jobs ahead of the gang may still take the capacity.
     """
     state = diagnosis.state
     reach = competitors(diagnosis, shape)
@@ -131,8 +131,8 @@ def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
 
 
 def _first_to_end(diagnosis: Diagnosis, row: int, shape: Shape, running: list[int], at: int) -> list[Candidate]:
-    """Return those of `running`, in order of their ends, after which the gang has a quota, and a place from `at` on
-    beside what is booked; empty if there are none.
+    """Return the jobs of `running` after whose ends the gang has quota and, from `at` on, a place that is not booked.
+    `running` is in order of expected ends. Empty if even all of these jobs are not enough.
     """
     held = {other: diagnosis.state.running[other] for other in running}
     with ExitStack() as trial:
@@ -216,7 +216,7 @@ def larger_most(diagnosis: Diagnosis, row: int) -> tuple[LargerMost, ...]:
 
 
 def shorter(diagnosis: Diagnosis, row: int) -> tuple[ShorterRuntime, ...]:
-    """Return the longest run time with which the job ends before the reservation that blocks it needs the place."""
+    """Return the longest run time with which the job ends before the blocking reservation needs its resources."""
     state, cycle = diagnosis.state, diagnosis.cycle
     shape = diagnosis.missing(row)[1]
     best = 0

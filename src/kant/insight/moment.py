@@ -1,7 +1,7 @@
-"""A moment of a scheduler, frozen: all input of a start forecast, to be sent to the process that computes it.
+"""A frozen moment of a scheduler: all input of a start forecast, to be sent to the process that computes the forecast.
 
-A state is frozen in steps, so that a live scheduler can go on between them: the first copies what may change, and the
-others encode jobs and nodes, which never do.
+A state is frozen in steps, so that a live scheduler can run between the steps. The first step copies what may change.
+The others encode jobs and nodes, which never change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kant.scheduler.profile import Profile
 NOTHING = np.zeros((0, WIDTH), dtype=np.int64)
 
 PART = 1_000
-"""Jobs or nodes that are encoded in one step, in less than a millisecond."""
+"""Number of jobs or nodes that one step encodes, which takes less than a millisecond."""
 
 Found = TypeVar("Found")
 Steps = Generator[None, None, Found]
@@ -38,7 +38,7 @@ Steps = Generator[None, None, Found]
 
 
 class PackedTable(NamedTuple):
-    """A copy of a table without its columns of zeros: most tables of nodes have ten times as many of these."""
+    """A copy of a table without its all-zero columns, which in most tables of nodes are nine tenths of all columns."""
 
     rows: int
     width: int
@@ -46,7 +46,7 @@ class PackedTable(NamedTuple):
     values: Table
 
     def unpacked(self) -> Table:
-        """Return the whole table, a separate one each time."""
+        """Return the table with its columns of zeros, as a new array at each call."""
         found: Table = np.zeros((self.rows, self.width), dtype=np.int64)
         found[:, self.columns] = self.values
         return found
@@ -58,13 +58,13 @@ def _packed(table: Table) -> PackedTable:
 
 
 TABLES = ("table", "empty", "left", "jobs")
-"""The large tables of a state. `left` may be absent."""
+"""The names of the large tables of a state. `left` may be absent."""
 
 
 class FrozenState(NamedTuple):
-    """A state in parts: `rest` has neither the TABLES, nor the nodes, nor what there is of each job.
+    """A state in parts: `rest` is the pickled state without its TABLES, its nodes and what it holds for each job.
 
-    `by_job` has the names of all jobs, their rows, and what is charged for the running ones.
+    `by_job` has the names of all jobs, their rows, and the quota that the running jobs use.
     """
 
     rest: bytes
@@ -83,8 +83,8 @@ class FrozenState(NamedTuple):
 class Moment:
     """The `state` at `now`, as written by `freeze`, with the profile and the known past.
 
-    `zero` is the clock's zero, microseconds since the Unix epoch; 0: it has no dates. `trial` is a job that has not
-    been submitted: the forecast is about it alone, as if it arrived now.
+    `zero` is the clock's zero, microseconds since the Unix epoch; 0: the clock has no dates. `trial` is a job that has
+    not been submitted: the forecast is about this job alone, as if it arrived now. None: about all waiting jobs.
     """
 
     state: FrozenState
@@ -96,7 +96,7 @@ class Moment:
     trial: Job | None = None
 
     def thawed(self) -> ClusterState:
-        """Return a separate state each time, with the trial job in the queue."""
+        """Return a new copy of the state at each call, with the trial job, if any, in the queue."""
         state = thaw(self.state)
         if self.trial is not None:
             state.apply(JobSubmitted(self.now, self.trial))
@@ -114,7 +114,7 @@ def at_once(steps: Steps[Found]) -> Found:
 
 
 def freeze(state: ClusterState) -> FrozenState:
-    """Serialise the state, without its followers."""
+    """Serialise the state, without the objects that follow its changes."""
     return at_once(_freezing(state))
 
 
@@ -185,7 +185,7 @@ def moment_of(
 def moment_in_steps(
     scheduler: Scheduler, past: PastJobs, now: int | None = None, zero: int = 0, trial: Job | None = None
 ) -> Steps[Moment]:
-    """The same in steps: the moment is that of the first, whatever happens between the others."""
+    """`moment_of` in steps: the result is the moment of the first step, whatever happens between the others."""
     state = scheduler.state
     profile, now = scheduler.given, max(now or 0, state.now)
     return Moment((yield from _freezing(state)), profile, 0, now, past, zero, trial)

@@ -1,7 +1,7 @@
 """Additional nodes that would start a waiting job: empty nodes are added to the cluster, and the job is placed.
 
-The number named has been verified to suffice, and one node fewer of its kind does not. It serves as an autoscaling
-request: any quota that the job also lacks is named too, and the job is assumed to be next in order.
+The number of nodes has been verified to suffice, while one node fewer does not. It serves as an autoscaling request:
+any quota that the job also lacks is named too, and the job is assumed to be next in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kant.model.status import NodeStatus
 from kant.scheduler.cycle import Scheduler
 
 MOST_KINDS = 4
-"""Maximum number of node kinds tried, those with the most nodes first."""
+"""Maximum number of kinds of nodes that are tried: the kinds with the most existing nodes."""
 
 MOST_NODES = 1024
 """Maximum number of nodes added."""
@@ -33,21 +33,21 @@ OUT = int(NodeStatus.CORDONED)
 
 
 class MoreNodes(Struct, frozen=True):
-    """`count` more nodes like the existing node `like`, each with `gpus` GPUs of a model."""
+    """`count` more nodes like the existing node named `like`, each with `gpus` GPUs of `model`."""
 
     count: int
     like: str
     gpus: int
     model: str
     quotas: tuple[Raise, ...] = ()
-    """Quota raises that are also needed."""
+    """Quota increases that the job needs as well."""
 
 
 def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
-    """Return the fewest nodes of each kind that start the waiting job now, the fewest GPUs first.
+    """Return for each kind the fewest additional nodes that start the waiting job now; those with fewest GPUs first.
 
-    Empty if it has a place already, if no number of nodes helps, and if this cannot be determined: for a burst replica,
-    a job with a reservation, any job while reservations hold GPUs, and in a closed queue.
+    Empty if the job already fits, if no number of nodes helps, or if this cannot be determined: for a burst replica, a
+    job with a reservation, any job while reservations hold GPUs, and a job in a closed queue.
     """
     state = diagnosis.state
     job = state.live[row]
@@ -69,7 +69,7 @@ def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
 
 
 def _quotas(diagnosis: Diagnosis, row: int, model: str) -> tuple[Raise, ...] | None:
-    """Return the quota raises with which the job may start on a GPU model; None if no raise suffices."""
+    """Return the quota increases with which the job may start on a GPU model; None if no increase suffices."""
     shape = diagnosis.state.shape_of(row)
     if not diagnosis.uses_quotas:
         return ()
@@ -80,7 +80,7 @@ def _quotas(diagnosis: Diagnosis, row: int, model: str) -> tuple[Raise, ...] | N
 
 
 def _kinds(state: ClusterState, row: int) -> list[Node]:
-    """Return a node of each kind that the job may use, of the kinds with the most nodes."""
+    """Return one example node of each kind that the job may use, at most MOST_KINDS, the most frequent kinds first."""
     pools = state.table[:, c.POOL]
     open_to = state.shapes.admitting(state.shape_of(row), pools)
     kinds: dict[tuple[object, ...], list[Node]] = {}
@@ -92,7 +92,7 @@ def _kinds(state: ClusterState, row: int) -> list[Node]:
 
 
 class _Larger:
-    """The cluster of a diagnosis with `most` more nodes; `starts` puts some of them in service."""
+    """A copy of a diagnosed cluster with `most` more nodes like `like`; `starts` puts some of them in service."""
 
     def __init__(self, diagnosis: Diagnosis, job: Job, like: Node, most: int) -> None:
         self.profile, self.now = diagnosis.profile, diagnosis.now
@@ -118,7 +118,7 @@ class _Larger:
 
 
 def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
-    """Occupy the devices of running jobs: jobs with affinity or rules one by one, all others as one job."""
+    """Occupy in `larger` the devices of running jobs: a job each for those with affinity or rules, one for the rest."""
     if state.given_pods is not None:
         larger.apply(TypicalPodsGiven(now, state.given_pods))
     pieces = []
@@ -145,12 +145,12 @@ def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
 
 
 def more_nodes_sentence(one: MoreNodes) -> str:
-    """Return text for people: 4 more nodes like n1 (8 H100)."""
+    """Return the additional nodes as text for people, such as `4 more nodes like n1 (8 H100)`."""
     what = f"{one.gpus} {one.model or 'GPU' + 's' * (one.gpus != 1)}" if one.gpus else "no GPU"
     return f"{one.count:,} more node{'s' * (one.count > 1)} like {one.like} ({what})"
 
 
 def more_nodes_remedy(one: MoreNodes) -> str:
-    """Return text: these nodes are added, with the quota raises that are also needed."""
+    """Return text for people that says that these nodes come, with the quota increases that are also needed."""
     come = f"{more_nodes_sentence(one)} come{'s' * (one.count == 1)}"
     return " and ".join((come, *map(raise_sentence, one.quotas)))

@@ -1,8 +1,8 @@
 """What a cluster's past says about its future: how long jobs run, and which jobs arrive.
 
-A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate uses the same share of it as
-earlier jobs of its kind with an estimate of similar length. Without such jobs it uses the whole estimate, or any share
-of it if the estimate is only a limit. A job without an estimate runs as long as earlier jobs of its kind
+A forecast of starts draws from this past (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same
+share of its estimate as earlier jobs of its kind with estimates of similar length; without such jobs, all of it, or any
+share if the estimate is only a limit. A job without an estimate runs as long as earlier jobs of its kind
 (`cluster/history.py` defines kinds), otherwise as any earlier job. Arrivals repeat those of an earlier day.
 
 Shares depend on the estimate. Jobs with the longest estimates mostly end early, since few jobs run so long; jobs with
@@ -28,7 +28,7 @@ WHOLE = 1_000_000
 """A share of 1: the run time equals the estimate."""
 
 AT_LIMIT = 200
-"""Of a thousand jobs, how many are assumed to run up to their limit while nothing is known about others."""
+"""How many of a thousand jobs are assumed to run up to their limit, as long as no job of the kind has ended."""
 
 MOST_DAYS = 7
 """Days of arrivals that are kept."""
@@ -36,14 +36,14 @@ MOST_DAYS = 7
 MOST_ARRIVALS = 4096
 
 MOST_RUNS = 2000
-"""Maximum number of run times passed on to the next process."""
+"""Maximum number of run times that are passed on to the next process, the latest."""
 
 MOST_KINDS = 10_000
-"""Kinds of jobs that the next state knows; if there are more, it knows those of the latest runs."""
+"""Maximum number of kinds of jobs passed on to the next state; if there are more, only the latest runs are passed."""
 
 
 class PastRun(NamedTuple):
-    """A job that ended on its own: the fields that define its kind, its estimate (-1: none), and its run time."""
+    """A job that ended on its own: the fields that define its kind, its estimate (-1: none) and its run time, in µs."""
 
     queue: str
     user: str
@@ -54,12 +54,12 @@ class PastRun(NamedTuple):
 
 
 class PastJobs:
-    """Equal events give equal answers. It can move from one state to the next."""
+    """Learns run times and arrivals from one state after another. Equal events give equal answers."""
 
     def __init__(self) -> None:
         self._spans = RunTimes()
         self._any = self._spans.kind(-1, -1, "", 0)  # the kind of all jobs
-        self._shares = RunTimes()  # its parts are octaves of the estimate; 0: of any estimate
+        self._shares = RunTimes()  # run times as shares of estimates, by octave of the estimate (0: all)
         self._octaves: dict[int, int] = {}  # by octave: the kind of all jobs in it, in `_shares`
         self._alike: dict[tuple[int, int], tuple[int, ...]] = {}  # by kind and octave: the result of `_share_kinds`
         self._queues: dict[str, int] = {}
@@ -68,12 +68,12 @@ class PastJobs:
         self._runs: deque[tuple[int, int, int]] = deque(maxlen=MOST_RUNS)  # the latest: kind, estimate, run time
         self._kinds: dict[int, tuple[int, int]] = {}  # by row of a live job: its kind and estimate
         self._arrivals: deque[tuple[int, Job]] = deque(maxlen=MOST_ARRIVALS)
-        self._began: int | None = None  # when it began to record arrivals
+        self._began: int | None = None  # the time from which arrivals are recorded
         self._rows = self._seen = 0
-        self.learned = 0  # run times so far
+        self.learned = 0  # number of run times recorded so far
 
     def bounded(self) -> PastJobs:
-        """Return these, or only the latest runs and arrivals if jobs have had more than MOST_KINDS kinds."""
+        """Return self, or a copy with only the latest runs and arrivals if there are more than MOST_KINDS kinds."""
         if len(self._like) <= MOST_KINDS:
             return self
         lately = PastJobs()
@@ -83,9 +83,9 @@ class PastJobs:
         return lately
 
     def begin(self, state: ClusterState, later: int = 0) -> None:
-        """Follow another state from now on, whose clock began `later` microseconds after that of the last one.
+        """Follow another state from now on. Its clock began `later` microseconds after the clock of the previous state.
 
-        Jobs that are already in it do not count as arrivals.
+        Jobs that are already in the new state do not count as arrivals.
         """
         self._arrivals = deque(((time - later, job) for time, job in self._arrivals), MOST_ARRIVALS)
         self._began = state.now if self._began is None else self._began - later
@@ -93,7 +93,7 @@ class PastJobs:
         self._rows, self._seen = len(state.ids), state.job_changes.end
 
     def observe(self, state: ClusterState) -> None:
-        """Record what has happened since the last call. Call it at the end of every instant or turn."""
+        """Record what has happened since the last call, at the end of every instant, or turn of an event loop."""
         if self._began is None:
             self._began = state.now
         for row in range(self._rows, len(state.ids)):
@@ -114,7 +114,7 @@ class PastJobs:
             self._arrivals.popleft()
 
     def remember(self, job: Job, ran: int) -> None:
-        """Record that a job of an earlier time ended on its own after it had run for `ran`."""
+        """Record that a job from before this state ended on its own after running for `ran` microseconds."""
         self.finished(*self._kind(job), ran)
 
     def recall(self, run: PastRun) -> None:
@@ -126,7 +126,7 @@ class PastJobs:
         return [PastRun(*self._like[kind], said, ran) for kind, said, ran in self._runs]
 
     def finished(self, kind: int, said: int, ran: int) -> None:
-        """Record that a job of this kind, with the estimate `said` (-1: none), ended on its own after `ran`."""
+        """Record that a job of this kind ended on its own after `ran` µs; its estimate was `said` µs (-1: none)."""
         self.learned += 1
         self._runs.append((kind, said, ran))
         self._spans.finished(kind, ran)
@@ -161,9 +161,9 @@ class PastJobs:
     # --- what to expect -------------------------------------------------------------------------------------------
 
     def left(self, state: ClusterState, row: int, now: int, permille: int) -> int:
-        """Return how much longer a live job runs once placed, by the quantile of its kind; FOREVER: unknown.
+        """Return how much longer a live job runs once placed, at a quantile (permille) of its kind; FOREVER: unknown.
 
-        Microseconds of work, for an elastic gang with all its pods.
+        The result is in microseconds of work; for an elastic gang, with all its pods.
         """
         said, remaining, elapsed, since = state.jobs[row, [J_ESTIMATE, J_REMAINING, J_ATTAINED, J_SINCE]].tolist()
         running = now - since if row in state.running else 0
@@ -171,7 +171,7 @@ class PastJobs:
         if progress is not None:
             elapsed = progress.done(said, running) // progress.ceiling
         else:
-            elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # without the work that it repeats
+            elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # without work that was lost
             elapsed += running
         kind = self._kinds[row][0] if row in self._kinds else self.kind_of(state.live[row])
         limit = state.live[row].limit
@@ -179,7 +179,7 @@ class PastJobs:
         return min(left, max(limit - elapsed, 1)) if limit > 0 else left
 
     def whole(self, job: Job, permille: int) -> int:
-        """Return how long a job that arrives later runs; FOREVER: unknown."""
+        """Return how long (µs) a job that arrives later runs at a quantile (permille) of its kind; FOREVER: unknown."""
         left = self._left(self.kind_of(job), job.estimate, 0, permille, job.limit)
         return min(left, job.limit) if job.limit > 0 else left
 
@@ -204,8 +204,8 @@ class PastJobs:
         return max(total - elapsed if total >= 0 else _outliving(elapsed, permille), 1)
 
     def _share_kinds(self, kind: int, octave: int) -> tuple[int, ...]:
-        """Return the keys of the shares that a job of this kind and estimate may use, the most similar first; the last
-        one has all estimates of the kind."""
+        """Return the keys in `_shares` that apply to a job of this kind and octave of the estimate, the most similar
+        first. The last key stands for all estimates of the kind."""
         found = self._alike.get((kind, octave))
         if found is None:
             near = sorted(self._octaves, key=lambda other: (abs(other - octave), other))
@@ -221,8 +221,8 @@ class PastJobs:
         return min((now - first) // DAY, MOST_DAYS)
 
     def coming(self, now: int, day: int) -> Iterator[tuple[int, Job]]:
-        """Yield the arrivals after `now` in order of time, as if the next days repeated those from `day` days ago on.
-        Empty if not one whole day is known. Otherwise endless, if any job arrived at all.
+        """Yield the arrivals after `now` in order of time, as if the next days repeated past days, from one chosen by
+        `day` on. Yields nothing if less than a whole day is known or no job arrived; otherwise it never ends.
         """
         days = self.days(now)
         if not days:
@@ -239,16 +239,16 @@ class PastJobs:
 
 
 def _of_limit(elapsed: int, permille: int) -> int:
-    """Return the share of its limit (permille) that a job uses, if it is only known to have used `elapsed`.
+    """Return the share of its limit (permille) that a job uses at a quantile, given the share `elapsed` used so far.
 
-    A limit is no estimate: shares are spread evenly, and a fifth of the jobs use all of it (Mu'alem and Feitelson,
-    Utilization, Predictability, Workloads, and User Runtime Estimates, IEEE TPDS 2001: a flat histogram with a peak at
-    the end).
+    A limit is no estimate. Shares are assumed to be spread evenly, except that a fifth of the jobs use the whole limit
+    (Mu'alem and Feitelson, Utilization, Predictability, Workloads, and User Runtime Estimates, IEEE TPDS 2001: a flat
+    histogram with a peak at the end).
     """
     below = elapsed * (1000 - AT_LIMIT) // 1000
     return min((below + permille * (1000 - below) // 1000) * 1000 // (1000 - AT_LIMIT), 1000)
 
 
 def _outliving(elapsed: int, permille: int) -> int:
-    """Return how much longer a job runs that has outlived all others: a Pareto law of index 2 is assumed."""
+    """Return how much longer a job runs that has outlived all others, assuming a Pareto distribution of index 2."""
     return elapsed * (isqrt(10**9 // (1000 - permille)) - 1000) // 1000

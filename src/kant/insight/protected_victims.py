@@ -1,4 +1,4 @@
-"""When a waiting job may preempt others that are protected now because they have not run for their `min_run`."""
+"""When a waiting job may preempt jobs that are protected now because they have not yet run for their `min_run`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from kant.queueing.preemption.search import search
 from kant.scheduler.profile import Profile
 
 TRIALS = 200
-"""Maximum number of placements tried for all jobs of one plan."""
+"""Maximum number of placements that are tried, for all waiting jobs together."""
 
 
 class MinRunWaits:
-    """Finds, for one waiting job after another, the first time at which enough of its victims have run long enough.
+    """Finds for each waiting job the first time at which enough victims have reached their minimum run time.
 
-    No victim is counted twice: victims of an earlier job are not available to a later one.
+    No victim is counted twice: victims of an earlier job are not available to a later job.
     """
 
     def __init__(self, diagnosis: Diagnosis) -> None:
@@ -45,7 +45,7 @@ class MinRunWaits:
         return again
 
     def of(self, row: int, before: int = FOREVER) -> ProtectedVictims | None:
-        """Return the protected victims that this job waits for; None: there are none, or not before `before`."""
+        """Return the protected victims that this job waits for; None if there are none before the time `before`."""
         policy, state = self.diagnosis.profile.preemption, self.diagnosis.state
         if policy is None or not state.shape_of(row).ask.preempts:
             return None
@@ -81,7 +81,7 @@ class MinRunWaits:
     def _enough(
         self, rules: PreemptionRules, row: int, shape: Shape, level: int, rows: np.ndarray, marks: np.ndarray
     ) -> int:
-        """Return how many of these, in order, must have run long enough; 0: all of them are too few."""
+        """Return how many of `rows`, from the first on, must be preempted to start the job; 0: all are too few."""
 
         def suffice(count: int) -> bool:
             return self._suffice(rules, row, shape, level, rows[:count], marks[:count])
@@ -121,7 +121,7 @@ class MinRunWaits:
 def protected_victims(
     diagnosis: Diagnosis, row: int, reason: Reason | None
 ) -> tuple[AwaitsNode | ProtectedVictims | VictimsTooLarge, ...]:
-    """Return why a job that lacks capacity or quota may not preempt yet: `node_wait`, `min_run` or `most`."""
+    """Return which rules keep a job that lacks capacity or quota from preempting: `node_wait`, `min_run` or `most`."""
     if not isinstance(reason, NoFit | OverQuota):
         return ()
     node = awaits_node(diagnosis.profile, diagnosis.state, row, diagnosis.now) if isinstance(reason, NoFit) else None
@@ -138,8 +138,8 @@ def protected_victims(
 
 
 def awaits_node(profile: Profile, state: ClusterState, row: int, now: int) -> AwaitsNode | None:
-    """Return until when a job that has its quota waits for a node instead of preempting; None if it could preempt no
-    job anyway, or does not wait.
+    """Return until when a job with quota waits for an autoscaler's node instead of preempting. None if the job does not
+    wait for a node, or may not preempt.
     """
     at = awaits_node_until(state, row, now)
     if not at or profile.preemption is None or not state.shape_of(row).ask.preempts:

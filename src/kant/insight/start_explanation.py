@@ -1,4 +1,4 @@
-"""Why does this job run there? The cycle that started it is rerun with a tracing placer, which records the choice."""
+"""Why a job runs where it does: the cycle that started it is rerun with a tracing placer, which records the choice."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from kant.scheduler.cycle import Scheduler, run_cycle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementEffect:
-    """What a placement means for its job and for later ones.
+    """What a placement means for its job and for later jobs.
 
-    `level` is the narrowest topology level at which one domain holds the gang (`cluster`: none does). `slowdown` is in
-    thousandths of the run time at the best place. `broken_nodes` were wholly free and are now partly taken;
-    `filled_nodes` have no free GPU left; `broken_leaves` had only wholly free nodes and are not wholly taken.
-    `partly_before` and `partly_after` count the partly taken nodes of the cluster.
+    `level` is the narrowest topology level at which one domain holds the gang (`cluster`: none does). `slowdown` is the
+    run time in thousandths of the best placement's. `broken_nodes` counts nodes that were entirely free and are
+    now partly taken, `filled_nodes` those left without a free GPU, `broken_leaves` leaves of only free nodes that are
+    now taken in part. `partly_before` and `partly_after` count the partly taken nodes of the cluster.
     """
 
     nodes: int
@@ -58,12 +58,12 @@ class PlacementEffect:
 class StartExplanation:
     """Why `job` got `place` in the cycle at `now`.
 
-    With `agrees` the cycle decides the same when run again. `how` names the mechanism that chose the place: `policy`,
-    explained by `account`; `preferences`, if the policy spreads or the job names segments, affinity or the like (rules
-    that are not explained); `clear` (among places equal for the policy, one clear of bookings); `plan` (the search for
-    an earliest start found the place, the policy found none); or `proposed` (a solver, as the journal says). `stopped`
-    jobs were preempted for it. `choice` is what the gang could have by waiting. `within` is the topology level that the
-    job requests (empty: none), and `required` whether it is a hard requirement.
+    `agrees`: the cycle decides the same when run again. `how` names the mechanism that chose the place: `policy`,
+    explained by `account`; `preferences` (the policy spreads, or the job names segments, affinity or other rules that
+    are not explained); `clear` (of several places equal for the policy, one without bookings); `plan` (the policy found
+    no place, but the search for the earliest start did); or `proposed` (by a solver, according to the journal). The
+    jobs in `stopped` were preempted for it. `choice` says what the gang would get by waiting. `within` is the topology
+    level that the job requests ("": none); `required` tells whether that is a hard requirement.
     """
 
     job: str
@@ -80,14 +80,14 @@ class StartExplanation:
 
 
 class TracingPlacer:
-    """A placer that records the last placement of a job, and the nodes before it."""
+    """A placer that records the last placement of the job `row`, and the node table before that placement."""
 
     def __init__(self, placer: Placer, row: int) -> None:
         self.placer = placer
         self.trial: Trial = placer.trial
         self.row = row
         self.seen: tuple[Table, Shape, Allocation] | None = None
-        self.moved = False  # to an equal place that is clear of bookings
+        self.moved = False  # whether the job moved to an equal place without bookings
 
     @property
     def calendar(self) -> Calendar:
@@ -174,12 +174,12 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
 
 
 def _is_same(place: Allocation, said: Allocation) -> bool:
-    """Return whether two places are the same, ignoring the column of counted pods, which journals do not have."""
+    """Return whether two allocations are equal in all columns before COUNTED: journals have no counts of pods."""
     return np.array_equal(place[:, :COUNTED], said[:, :COUNTED])
 
 
 def _at_its_size(state: ClusterState, shape: Shape, place: Allocation) -> Shape:
-    """Return the shape at the size that the gang got: an elastic gang may get more than its minimum."""
+    """Return the job's shape with the number of pods that it got: an elastic gang may get more than its minimum."""
     counts = pods_by_group(shape, place) if shape.ceiling else None
     return shape if counts is None else state.shapes.sized(shape, counts)
 

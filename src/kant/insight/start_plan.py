@@ -1,7 +1,7 @@
-"""Lays out the whole queue in time around running jobs and reservations, each job at its earliest start.
+"""Plans the starts of all waiting jobs around running jobs and reservations, each job at its earliest start.
 
-A plan treats run times as exact and ignores everything else that the profile does. It is the baseline for a gang that
-may wait for one domain (`domain_choice.py`). Start times are forecast elsewhere (`sim/forecast_starts.py`).
+A plan treats run times as exact and ignores all other features of the profile, such as preemption. It is the baseline
+for a gang that may wait for one domain (`domain_choice.py`). `sim/forecast_starts.py` forecasts start times.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Charged = tuple[int, int, Held, Amounts]
 """Queue, user, and the charged amounts of a running job."""
 
 MOST_CHARGES = 200_000
-"""Maximum number of quota charges that one plan examines. Jobs that need more get no expected start."""
+"""Maximum number of quota charges that one plan examines. A job that would need more gets no expected start."""
 
 
 class StartPlan:
-    """One plan: the waiting jobs in the profile's order, each at its earliest start given those before it.
+    """One plan: the waiting jobs in the profile's order, each at its earliest start given the jobs before it.
 
-    Under a strict discipline a job starts no sooner than the one before it in its bucket. Jobs with a reservation start
+    Under a strict discipline a job does not start before the previous job of its bucket. Jobs with a reservation start
     when their reservation begins.
     """
 
@@ -61,7 +61,7 @@ class StartPlan:
             self.starts[row] = start
 
     def lay_out(self, rows: Iterable[int]) -> dict[int, int | None]:
-        """Return the starts of `rows`, given in order. Burst replicas come after their base jobs."""
+        """Return the start of each job of `rows`, given in order (None: unknown). Burst replicas follow base jobs."""
         bases = self.state.jobs[:, J_BASE]
         later = [row for row in rows if bases[row] in self.state.pending]
         waits = set(later)
@@ -98,7 +98,7 @@ class StartPlan:
         return start
 
     def _place(self, row: int, not_before: int) -> int | None:
-        """Commit the job to its earliest place on any GPU model that its quota allows."""
+        """Commit the job to its earliest place on any GPU model that its quota allows; return its start or None."""
         state = self.state
         duration = self.estimates.duration(state, row)
         options = [state.shape_of(row)]
@@ -188,5 +188,5 @@ class Charges:
 
 
 def kept_with(estimates: Estimates, probability: Literal[50, 90]) -> Estimates:
-    """Return the estimates at another percentile, where they are learned."""
+    """Return the estimates at another percentile; it matters only for estimates that are learned."""
     return msgspec.structs.replace(estimates, probability=probability)

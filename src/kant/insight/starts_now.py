@@ -3,8 +3,8 @@
 Three kinds of change are tried, each on a trial or a copy, so every result has been verified. Preemptible running jobs
 move or stop, at the price of the GPU time they lose since their last checkpoint; a quota is raised; a node that is out
 of service returns. With few running jobs every set of them is tried, in order of price, so the result is the cheapest.
-With more of them the result may not be the cheapest. A bound then says how much cheaper another set could be at best,
-since the stopped jobs must free the missing GPUs (the fractional knapsack).
+With more running jobs it may not be the cheapest. A lower bound then says what another set would cost at least, since
+the stopped jobs must free the missing GPUs (a fractional knapsack).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from kant.queueing.rejection import never_starts
 from kant.scheduler.cycle import Scheduler
 
 MOST_TRIED = 8
-"""Up to this many preemptible jobs, all sets of them are tried."""
+"""Maximum number of preemptible jobs of which all sets are tried."""
 
 MOST_NODES = 8
 """Maximum number of nodes whose return is tried."""
 
 PRICE_HOUR = GPU * (HOUR // SECOND)
-"""A GPU-hour in the unit of prices: milli-GPU-seconds."""
+"""The price of one GPU-hour in milli-GPU-seconds, the unit of prices."""
 
 
 class Stopped(Struct, frozen=True):
-    """A running job that stops, at a price in milli-GPU-seconds; with `moves` it restarts elsewhere at once."""
+    """A running job that is to stop, at a price in milli-GPU-seconds; with `moves` it restarts elsewhere at once."""
 
     job: str
     queue: str
@@ -64,10 +64,10 @@ class Raise(Struct, frozen=True):
 
 
 class StartsNow(Struct, frozen=True):
-    """One change: all of `stopped`, `quotas` and `nodes` together, and the job `yields` gives up its reservation.
+    """One change: all of `stopped`, `quotas` and `nodes` together; the job named `yields` gives up its reservation.
 
-    The price is the total price of the stopped jobs. No set of jobs with the same effect costs less than `bound`
-    (milli-GPU-seconds).
+    `price` is the total of the stopped jobs in milli-GPU-seconds. No set of jobs with the same effect costs less than
+    `bound`.
     """
 
     stopped: tuple[Stopped, ...] = ()
@@ -79,7 +79,7 @@ class StartsNow(Struct, frozen=True):
 
     @property
     def is_cheapest(self) -> bool:
-        """Return whether it is proven that no set of jobs costs less."""
+        """Whether it is proven that no other set of stopped jobs costs less."""
         return self.price == self.bound
 
 
@@ -90,7 +90,7 @@ class NoChange(Struct, frozen=True):
 
 
 def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChange:
-    """Return the cheapest change of each kind that starts the waiting job, the cheapest first; empty if none is needed.
+    """Return the changes that start the waiting job, one of each kind, the cheapest first; empty if none is needed.
 
     The job is assumed to be next in order.
     """
@@ -126,7 +126,7 @@ def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChan
 
 
 def _yields(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
-    """Return the first job whose reservation alone blocks the job's place; "" if there is none."""
+    """Return the first job whose reservation alone keeps the waiting job from being placed; "" if there is none."""
     for other in sorted(diagnosis.state.reserved, key=lambda one: (diagnosis.state.reserved[one].start, one)):
         with diagnosis.without_reservation_of(other):
             if other != row and diagnosis.missing_place(row, shape) is None:
@@ -163,7 +163,7 @@ def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[boo
 
 
 def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) -> list[Candidate]:
-    """Return the running jobs that may be stopped, the cheapest per GPU first. A base job with replicas stays."""
+    """Return the running jobs that may be stopped, the cheapest per GPU first, without base jobs that have replicas."""
     state, cycle = diagnosis.state, diagnosis.cycle
     reach = competitors(diagnosis, shape)
     if by_quota and diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
@@ -182,7 +182,7 @@ def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) ->
 
 
 def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) -> int:
-    """Return the least cost of jobs that together hold the missing GPUs, if parts of jobs could be stopped too."""
+    """Return a lower bound of the price of freeing the missing GPUs: the price if parts of jobs could be stopped."""
     state = diagnosis.state
     free = sum(
         int(capacity - allocated)
@@ -202,10 +202,10 @@ def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) 
 def _moving(
     diagnosis: Diagnosis, row: int, shape: Shape, victims: Sequence[Candidate], by_quota: bool
 ) -> frozenset[int]:
-    """Of the jobs stopped for `row`, which is placed on the trial, return those that can restart elsewhere at once.
+    """Return the rows of the stopped `victims` that can restart elsewhere at once, beside `row` placed on the trial.
 
-    They need a place, and quota beside that job. If the quotas are raised so that no job gives up any (not `by_quota`),
-    they need only a place.
+    With `by_quota` a victim needs free resources and quota. Without it the quotas are raised for `row`, so a victim
+    keeps its quota and needs only free resources.
     """
     state, usage = diagnosis.state, diagnosis.state.quota_usage
     tree = diagnosis.admission.quota_tree.copy() if diagnosis.uses_quotas and usage.tree is not None else None
@@ -241,7 +241,7 @@ def _moving(
 
 
 def raised(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[Raise, ...]:
-    """Return the binding limits, one after the other, each raised by the missing amount; empty if no limit binds."""
+    """Return the quota limits that keep the job waiting, each raised by the missing amount; empty if there are none."""
     if not diagnosis.uses_quotas:
         return ()
     usage, found = diagnosis.state.quota_usage, list[Raise]()
@@ -291,7 +291,7 @@ def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, quotas: tuple[Raise,
 
 
 def _proof(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
-    """Return why no change helps."""
+    """Return a sentence that says why no change starts the job."""
     stay = [one for one in competitors(diagnosis, shape) if not diagnosis.state.jobs[one, c.J_PREEMPTIBLE]]
     jobs = f"{len(stay)} running job{'s' * (len(stay) != 1)} that may not be stopped"
     left = f"{jobs} hold{'s' * (len(stay) == 1)} what it needs" if stay else "quotas and places leave it none"
@@ -304,13 +304,13 @@ def price_text(price: int) -> str:
 
 
 def raise_sentence(one: Raise) -> str:
-    """Return text for people: the quota of queue a is raised by 2 GPUs."""
+    """Return an increase of a quota as text for people, such as `the quota of queue a is raised by 2 GPUs`."""
     what = "the limit of its user" if one.limit == "user" else "the quota"
     return f"{what} of queue {one.queue} is raised by {amount(one.more, one.resource)}{of_model(one.model)}"
 
 
 def change_sentence(change: StartsNow) -> str:
-    """Return a change as text for people, with its price and how good it is."""
+    """Return a change as text for people, with its price and whether a cheaper change is possible."""
     parts = []
     for moves, verb in ((True, "move"), (False, "stop")):
         jobs = [one for one in change.stopped if one.moves is moves]

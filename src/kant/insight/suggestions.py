@@ -1,4 +1,4 @@
-"""What would free a waiting job: typed single changes, each with a sentence."""
+"""Typed single changes that would end a job's wait, each with a sentence."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class _Suggestion(Struct, frozen=True, tag_field="if"):
 
 
 class JobsEnd(_Suggestion, frozen=True, tag="ends"):
-    """The job has a place once all of `jobs` have ended and no other job takes it: expected at `at` (-1: unknown).
+    """The job fits once all of `jobs` have ended, if no other job takes their resources: at `at` (µs; -1: unknown).
 
-    All of these jobs must end (if they are more than 64: all that this placement needs). `more` jobs are only counted.
+    None of these jobs can be left out (if there are more than 64, none for this placement). `more` jobs have no name.
     """
 
     jobs: tuple[str, ...]
@@ -25,7 +25,7 @@ class JobsEnd(_Suggestion, frozen=True, tag="ends"):
 
 
 class MoreQuota(_Suggestion, frozen=True, tag="quota"):
-    """The quota admits the job with `more` of a resource in `queue`; `then`: what is still missing (None: nothing)."""
+    """The quota admits the job if `queue` gets `more` of a resource; `then` is what the job still lacks, or None."""
 
     queue: str
     model: str
@@ -42,30 +42,30 @@ class ShorterRuntime(_Suggestion, frozen=True, tag="shorter"):
 
 
 class JobStarts(_Suggestion, frozen=True, tag="starts"):
-    """`job` starts, or leaves; `then` is what is still missing now without it (None: nothing)."""
+    """`job` starts or leaves the queue; `then` is what the waiting job would still lack (None: nothing)."""
 
     job: str
     then: Reason | None
 
 
 class QueueOpens(_Suggestion, frozen=True, tag="opens"):
-    """`queue` opens again; `then` is what is missing then in the current state (None: nothing)."""
+    """`queue` opens again; `then` is what the job would still lack in the current state (None: nothing)."""
 
     queue: str
     then: Reason | None
 
 
 class BackOffEnds(_Suggestion, frozen=True, tag="time"):
-    """The job's back-off ends at `at`; `then` is what is missing then in the current state (None: nothing)."""
+    """The job's back-off ends at `at` (µs); `then` is what it would still lack in the current state (None: nothing)."""
 
     at: int
     then: Reason | None
 
 
 class LargerMost(_Suggestion, frozen=True, tag="most"):
-    """With `most` in the profile's `[preemption]` the job preempts `jobs` running jobs, one of them `job`.
+    """If the profile sets `most` to this value in `[preemption]`, the job preempts `jobs` running jobs, such as `job`.
 
-    It may do so from `at` on, when these have reached their minimum run time (microseconds; -1: at once).
+    It may do so from `at` on, when those jobs have reached their minimum run time (microseconds; -1: at once).
     """
 
     most: int

@@ -1,20 +1,20 @@
-"""How good earlier answers were, as a sentence that clients can use too: this module imports nothing."""
+"""The accuracy of earlier answers as a sentence. This module imports nothing, so that clients can use it too."""
 
 from __future__ import annotations
 
 UNCALIBRATED = "not calibrated: too few earlier answers about such jobs are known, so this is the uncorrected forecast"
-"""Used instead if nothing is known about similar answers."""
+"""The sentence that is used if nothing is known about similar answers."""
 
 
 FEW_QUARTERS, FEW_JAMS = 5, 3
-"""With such waits in fewer quarters of a day, or in fewer jams, answers of a class of horizons are not calibrated.
+"""Minimum number of quarters of a day, and of periods of congestion, from which answers of one class are calibrated.
 
-A jam lasts until no job waits that was asked about."""
+Such a period (a jam) lasts until no job waits about which a forecast was kept."""
 
 
 def track_record(answers: int, kept: int, kept_p50: int, calibrated: bool = True) -> str:
-    """Return a sentence: of the earlier `answers`, `kept` were right, and `kept_p50` even by their P50; "" if there
-    were none. It says so if they are not `calibrated`: they then come from the futures alone.
+    """Return a sentence: of the earlier `answers`, `kept` held for the P90 and `kept_p50` for the P50; "" if there were
+    none. If the answers are not `calibrated` (they come from simulated futures alone), the sentence says so.
     """
     if not answers:
         return ""

@@ -1,6 +1,6 @@
 """Answers about a state, as objects for `--json` and for the API: when jobs start, what queues use, what runs.
 
-A leader loads this module with the first question.
+A leader (the replica that schedules) loads this module when the first question arrives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kant.optimize.answers import Optimality, Startable
 
 
 def either(choice: WaitOrPlace | None) -> dict[str, Any] | None:
-    """Return a gang's choice between waiting and placement, for `--json`."""
+    """Return, for `--json`, whether a gang should wait for one domain; None if it has no choice."""
     return None if choice is None else {"wait": choice.wait, "sentence": choice.sentence}
 
 
@@ -39,7 +39,7 @@ def start_json(start: ExpectedStart, reason: Reason | None) -> dict[str, Any]:
 
 
 def rests_on(basis: Basis) -> dict[str, Any]:
-    """Return the basis of a start, with public job ids."""
+    """Return the basis of a start (what makes it possible), with public job ids."""
     known = with_public_ids(basis)
     return {
         "how": known.how,
@@ -91,8 +91,8 @@ def budgets_json(forecast: StartForecast, name: Callable[[str], str] = str) -> l
 def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
     """Return one row for each queue and each GPU model of its quotas, parents before children; other queues at the end.
 
-    `state` is the first state other than open, of the queue's own and its ancestors'. `borrowed_gpus` is its use beyond
-    its quota, `lent_gpus` what other queues use of its quota (`cluster/lending.py`).
+    `state` is the queue's state, or if that is open, the first other state among its ancestors. `borrowed_gpus` is its
+    use beyond its quota, `lent_gpus` what other queues use of its quota (`cluster/lending.py`).
     """
     counts: dict[str, list[int]] = {}
     names = list(state.queues)
@@ -158,7 +158,7 @@ def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
 
 
 def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
-    """Return GPUs in service, allocated and on wholly idle nodes, with GAR and GFR, for each pool that has GPUs."""
+    """Return for each pool the GPUs in service, allocated and on idle nodes, with GAR and GFR (docs/metrics.md)."""
     table = state.table
     idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.IDLE] == table[:, c.GPUS])
     whole = np.bincount(table[idle, c.POOL], table[idle, c.GPUS], len(state.pools)).astype(int).tolist()
@@ -232,7 +232,7 @@ def status_json(state: ClusterState, now: int, zero: int = 0) -> dict[str, Any]:
 
 
 def optimality_json(found: Optimality) -> dict[str, Any]:
-    """Return a look for `--json`, with public job ids."""
+    """Return for `--json` how far the present use is from the optimum, with public job ids."""
     return {
         "as_of_us": found.time,
         "waiting": found.waiting,

@@ -35,9 +35,9 @@ Clock = Callable[[], float]
 NOTHING: Mapping[str, Split] = {}
 
 FORGET = 50_000
-"""Ended jobs that a state keeps before it is built anew."""
+"""Number of ended jobs that a state keeps before it should be built anew."""
 CHANGES_EACH = 8
-"""Changes of a job that the log of changes has room for until then."""
+"""Number of changes per job for which the log of changes has room until the state is built anew."""
 
 
 class Observer(Protocol):
@@ -52,8 +52,8 @@ class Core:
     """One cluster under one profile, from the time at which the state was built: the zero of the run's clock.
 
     Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow. Other
-    objects that follow the core are in `observers`. `waited` is what the `Waits` of the previous core `kept`. Once it
-    `is_overgrown`, the state should be built anew: it keeps every job that it ever had, and a log of their changes.
+    objects that follow the core are in `observers`. `waited` is the result of `Waits.kept` of the previous core. When
+    `is_overgrown` is true, the state should be built anew: it keeps all jobs that it ever had, and their changes.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Core:
         return max(int(self.clock() * 1e6) - self.zero, self.state.now)
 
     def at(self, seconds: float) -> int:
-        """Return a time of the Unix epoch on the run's clock; before its zero it is negative."""
+        """Return a Unix time (seconds) on the run's clock, in microseconds; negative before the clock's zero."""
         return int(seconds * 1e6) - self.zero
 
     def happen(self, event: Event) -> None:
         """Apply and record one event. Raises StateError, and records nothing, if it contradicts the state.
 
-        Until `settled` events are collected: jobs that existed before this core started at earlier times.
+        Until `settled` is called, events are only collected: the starts of earlier jobs lie before this core's zero.
         """
         if self._history is not None:
             self._history.append(event)
@@ -108,7 +108,7 @@ class Core:
             self._spend(event.time, None)
 
     def _spend(self, now: int, saved: SavedUse | None) -> None:
-        """If a queue has a budget, apply the event that says when months end and what was used in this one."""
+        """If a queue has a budget, apply the event with the ends of the months and the use in the present month."""
         event = budgets_go_on(self.state, self.zero, now, saved)
         if event is not None:
             self._has_budgets = True
@@ -141,7 +141,7 @@ class Core:
         return self._decided(self.scheduler.cycle(self.now))
 
     def observe(self) -> None:
-        """Learn from the outcome of jobs and of their expected starts, at the end of a turn. Makes no decision."""
+        """Learn run times and the accuracy of expected starts, at the end of a turn of the event loop."""
         self.past.observe(self.state)
         self.answers.observe(self.now)
         kept = max(len(self.state.ids), len(self.state.job_changes) // CHANGES_EACH)
@@ -160,7 +160,7 @@ class Core:
             self.recall(before.answers.remember(), later)
 
     def recall_use(self, saved: SavedUse | None) -> None:
-        """Continue with what queues had used, so that decaying shares depend only on age."""
+        """Restore what queues had used, so that shares that decay with time decay across restarts as well."""
         now = self.now
         event = restored_use(self.state, self.zero, now, saved) if saved is not None else None
         if event is not None:
@@ -169,13 +169,13 @@ class Core:
             self._spend(self.now, saved)
 
     def recall(self, memory: CalibrationState, later: int = 0) -> None:
-        """Continue with what was learned about expected starts, on a clock that began `later` microseconds before."""
+        """Restore what was learned about expected starts; the clock of `memory` began `later` microseconds earlier."""
         rows = {public_id(self.state.ids[row]): row for row in self.state.live}
         known = {public_id(job): answer for job, answer in memory.open.items()}
         self.answers.recall(msgspec.structs.replace(memory, open=known), later, rows)
 
     def attribute(self) -> None:
-        """Attribute the waits of jobs to causes, at the end of a turn. Makes no decision."""
+        """Attribute the waits of jobs to causes, at the end of a turn of the event loop."""
         self.waits.observe(self.now)
 
     def complete_partial_gangs(self) -> Plan:
@@ -183,8 +183,8 @@ class Core:
         return self._decided(complete_partial_gangs(self.scheduler, self.now))
 
     def propose(self, proposal: PlanProposed | PolicyRouted) -> Plan:
-        """Record a solver's proposal and decide about it now, or let the policy act that a look-ahead has confirmed."""
-        from kant.scheduler.proposals import carry_out_proposal  # most profiles ask for none
+        """Record and decide about a solver's proposal now, or let a policy act that a simulation has confirmed."""
+        from kant.scheduler.proposals import carry_out_proposal  # most profiles ask for no proposals
 
         self.happen(msgspec.structs.replace(proposal, time=self.now))
         if isinstance(proposal, PolicyRouted):
@@ -192,7 +192,7 @@ class Core:
         return self._decided(carry_out_proposal(self.scheduler, self.now))
 
     def preempt_by_node(self, row: int, in_the_way: InTheWay, will_do: WillDo) -> Plan | None:
-        """Return the preemptions for a waiting single-pod job whose obstacles only the driver knows; None: not allowed.
+        """Return the preemptions for a waiting single-pod job whose obstacles only the driver knows; None: forbidden.
 
         The result is recorded as events, since a replay could not decide it again.
         """
@@ -207,16 +207,16 @@ class Core:
         return plan
 
     def end(self) -> None:
-        """End the journal. Running jobs continue."""
+        """Write the last line of the journal. Running jobs continue."""
         self.journal.write(Footer(self.now, cut=True))
 
     def fresh_id(self, name: str) -> str:
-        """Return `name`, with a number appended where a job of that name existed before."""
+        """Return `name`, with a number appended if a job with this name existed before."""
         count = self._issued[name] = self._issued.get(name, 0) + 1
         return name if count == 1 else f"{name}~{count}"
 
     def status(self, job: str) -> JobStatus | None:
-        """Return the status of a job; None for an unknown one."""
+        """Return the status of a job; None for an unknown job."""
         row = self.state.rows.get(job)
         return None if row is None else JobStatus(int(self.state.jobs[row, J_STATUS]))
 

@@ -1,4 +1,4 @@
-"""Turns a plan into events: one interpretation of every decision, which each driver extends with its own actions."""
+"""Turns a plan into events: the common meaning of each decision, which each driver extends with its own actions."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from kant.model.event import (
 class PlanExecutor(ABC):
     """Reports each decision of a plan as an event, in the order of the plan.
 
-    A driver provides the time (`now`) and applies events (`happen`). It overrides the `on_` method of a decision where
-    its processes, pods or metrics are affected. Without an override a decision succeeds at once.
+    A driver provides the time (`now`) and applies events (`happen`). It overrides the `on_` method of a decision that
+    affects its processes, pods or metrics. Without an override a decision succeeds at once.
     """
 
     now: int
@@ -101,11 +101,11 @@ class PlanExecutor(ABC):
         self.happen(JobPreempted(self.now, preempt.job, 0, preempt.moved, preempt.by))
 
     def on_shrink(self, shrink: Shrink) -> None:
-        """Shrink an elastic gang, which gives pods back."""
+        """Remove some pods of an elastic gang."""
         self.happen(JobShrunk(self.now, shrink.job, shrink.allocation, 0, shrink.by))
 
     def on_grow(self, grow: Grow) -> None:
-        """Grow an elastic gang, which gets more pods."""
+        """Add pods to an elastic gang."""
         self.happen(JobGrown(self.now, grow.job, grow.allocation))
 
     def on_expire(self, expire: Expire) -> None:

@@ -1,4 +1,4 @@
-"""Why a job waits, as an object for `--json` and for the API. A leader loads this module on first use."""
+"""Why a job waits, as an object for `--json` and for the API. This module is loaded on first use."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from kant.optimize.capacity.from_jobs import JobRun
 def runs_of(path: Path) -> tuple[ClusterSpec, list[JobRun]]:
     """Return the cluster of a journal, and its jobs in order of arrival.
 
-    The run time of a finished job is the time for which it was placed, over all its starts; that of any other job is
-    taken from the journal, or is its owner's estimate.
+    The run time of a finished job is the time for which it held resources, over all its starts. The run time of any
+    other job is taken from the journal, or is its owner's estimate.
     """
     walk = read_journal(path)
     jobs: dict[str, Job] = {}

@@ -1,4 +1,4 @@
-"""JournalWalk: the lines of a journal in order, each checked, for all readers from its header to its end."""
+"""JournalWalk reads the lines of a journal in order, from the header to the end, and checks each of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kant.scheduler.partial_gangs import decide_again
 from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, parse_profile
 
 LAST_BYTES = 1 << 20
-"""The last line of a journal is searched within this many bytes."""
+"""Number of bytes at the end of a journal in which its last line is searched."""
 
 
 def read_journal(path: Path) -> JournalWalk:
@@ -36,7 +36,7 @@ def has_header(path: Path) -> bool:
 
 
 def end_of(path: Path) -> int:
-    """Return the time of the last whole line of a journal; 0 if its last lines do not give it."""
+    """Return the time (µs on the run's clock) of the last complete line of a journal; 0 if it cannot be found."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, 2) - LAST_BYTES, 0))
@@ -53,10 +53,10 @@ class _Timed(msgspec.Struct):
 class JournalWalk:
     """Walks through one journal once.
 
-    `number` is the current line and `time` its time. `footer` is the line that ends the journal, once read; a record
-    that is cut short has none. `observe` is called with the time of each instant from `observed_from` on, once all
-    lines of the instant have been processed and a later one follows. `cycled` is called with the time of each cycle
-    that decided nothing.
+    `number` is the number of the current line and `time` its time. `footer` is the line that ends the journal, once
+    read; a journal that was cut short has none. `observe` is called with each distinct time from `observed_from` on,
+    once all lines of that time have been processed and a line of a later time follows. `cycled` is called with the time
+    of each cycle that decided nothing.
     """
 
     def __init__(self, lines: Iterator[Line], path: Path) -> None:
@@ -74,7 +74,7 @@ class JournalWalk:
         self._lines = lines
 
     def __iter__(self) -> Iterator[Event | Plan]:
-        """Yield the events and plans in order. Raises InputError for a line that is earlier than the one before."""
+        """Yield the events and plans in order. Raises InputError for a line that is earlier than the line before."""
         for line in self._lines:
             self.number += 1
             assert not isinstance(line, Header), "a journal has one"
@@ -93,7 +93,7 @@ class JournalWalk:
 
     @property
     def where(self) -> str:
-        """The current line, for people."""
+        """The file and number of the current line, for messages."""
         return f"{self.path}:{self.number}"
 
     def apply(self, state: ClusterState, event: Event) -> None:
@@ -104,7 +104,7 @@ class JournalWalk:
             raise InputError(self.where, f"an event that fits the state: {violation}") from None
 
     def decide_again(self, scheduler: Scheduler, plan: Plan) -> Plan:
-        """Return what the scheduler decides at the current plan. Raises InputError if it cannot."""
+        """Return what the scheduler decides at the time of the journal's `plan`. Raises InputError if it cannot."""
         try:
             return decide_again(scheduler, plan)
         except (StateError, OverflowError) as violation:

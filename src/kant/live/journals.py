@@ -1,8 +1,8 @@
 """Journals of a live cluster: a folder of files, one for each time that a state was built.
 
-Their names sort in the order in which they were begun, even if the clock goes back. People and `kant replay` read them,
-but Kant does not depend on them: a full disk ends the record, not the scheduling. The record continues in a new file
-once the disk can be written again.
+The names of the files sort in the order of their creation, even if the clock goes back. People and `kant replay` read
+the files, but Kant does not depend on them: a full disk ends the recording, not the scheduling. Recording continues in
+a new file once the disk can be written again.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def name_at(time_us: int) -> str:
 
 
 def time_of(name: str) -> int:
-    """Return the time in the name of a journal."""
+    """Return the time in the name of a journal, in microseconds since the Unix epoch."""
     seconds, rest = name.split(".")[:2]
     return calendar.timegm(time.strptime(seconds, "%Y%m%dT%H%M%S")) * 10**6 + int(rest)
 
 
 class Journals:
-    """Writes to one file at a time.
+    """A folder of journals, of which one file at a time is written.
 
-    `trouble` says why nothing is recorded now, "" if all is well; `on_trouble` is called when trouble begins. With
-    `most_bytes` the files take no more than that: the oldest are removed, and `wants_new_file` is true once the current
-    one takes a quarter of it.
+    `trouble` says why nothing is recorded now ("": all is well); `on_trouble` is called when trouble begins. The files
+    take at most `most_bytes` (0: no limit): the oldest are removed, and `wants_new_file` is true once the current file
+    has a quarter of `most_bytes`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Journals:
         return Path(self._file.name) if self._file is not None else None
 
     def open(self) -> Callable[[bytes], object]:
-        """Open a new file, ending the one before; return its write function."""
+        """Close the current file, if any, and open a new one; return the new file's write function."""
         self.close()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class Journals:
         return self._write
 
     def wants_new_file(self) -> bool:
-        """Return whether a new file should be opened: this one is long, or a full disk has room again."""
+        """Return whether a new file should be opened: the current file is long, or a full disk has room again."""
         if self._file is not None:
             return 0 < self.most_bytes <= 4 * self._written
         now = time.monotonic()
@@ -91,7 +91,7 @@ class Journals:
         return self._has_room()
 
     def flush(self) -> None:
-        """Make what has been written readable by others."""
+        """Write the buffer to the file, so that other processes can read it."""
         if self._file is not None:
             try:
                 while self._buffer:
@@ -123,7 +123,7 @@ class Journals:
         return sorted(path for path in self.folder.glob("*.jsonl") if NAME.fullmatch(path.name))
 
     def _remove_oldest(self, files: list[Path], most: int) -> None:
-        """Remove the oldest files until the others take at most `most` bytes; 0: remove none."""
+        """Remove the oldest files until the others take at most `most` bytes; with 0 no file is removed."""
         sizes = [path.stat().st_size for path in files]
         for path, left in zip(files, [sum(sizes[at:]) for at in range(len(sizes))], strict=True):
             if not 0 < most < left:
@@ -131,7 +131,7 @@ class Journals:
             path.unlink()
 
     def _has_room(self) -> bool:
-        """Return whether the disk has room; if not, remove the oldest file so that it may have at the next check."""
+        """Return whether the disk has room; if not, remove the oldest file, so that the next check may succeed."""
         probe = self.folder / "probe.tmp"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""What a core has learned of expected starts and run times, and what queues have used, saved for the next core.
+"""What a core has learned about expected starts and run times, and what queues have used, saved for the next core.
 
-Corrections of expected starts apply only under the profile of their learning; run times are facts under any profile.
+Corrections of expected starts apply only under the profile under which they were learned; run times apply under any.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_RUNS: tuple[PastRun, ...] = ()
 
 
 class SavedCalibration(Struct):
-    """`zero`: zero of the clock used by `memory`, microseconds since the Unix epoch. `runs`: the latest ones."""
+    """What a core has learned. `zero`: zero of the clock of `memory` (µs since the Unix epoch). `runs`: the latest."""
 
     profile: str
     zero: int
@@ -36,9 +36,9 @@ def saved_calibration(core: Core) -> SavedCalibration:
 
 
 def learned_version(core: Core) -> tuple[int, int, int]:
-    """Return a version that changes when there is something new to save: the core, what it learned, what queues used.
+    """Return a version that changes when there is something new to save: (core, what it learned, what queues used).
 
-    The last two are 0 if there is nothing to save.
+    The second and the third number are 0 if there is nothing to save.
     """
     learned = 0 if core.answers.is_blank else 1 + core.answers.learned
     return id(core), learned, use_version(core.state, core.now)
@@ -47,7 +47,7 @@ def learned_version(core: Core) -> tuple[int, int, int]:
 def restore_calibration(core: Core, saved: SavedCalibration | None, used: SavedUse | None = None) -> None:
     """Let a core whose state was built continue with what an earlier process learned.
 
-    `used` is the queues' use from another source; the later of the two applies.
+    `used` is the queues' use from another source. Of `used` and `saved.used`, the later applies.
     """
     core.inherit(None)
     known = [each for each in (used, saved.used if saved is not None else None) if each is not None]

@@ -1,4 +1,4 @@
-"""Logs: one line per event, as JSON or as logfmt, with the standard `logging`.
+"""Logs with the standard `logging`: one line per event, as JSON or as logfmt.
 
     log = logging.getLogger("kant")
     log_event(log, "bound", job="ml/train", nodes=["gpu-1"], seconds=0.004)
@@ -23,7 +23,7 @@ from kant.model.placement import NODE
 FORMATS = ("json", "logfmt")
 LEVELS = ("debug", "info", "warning", "error")
 MOST_NODES = 16
-"""Number of nodes that a line names; the others are counted."""
+"""Maximum number of nodes that a line names; further nodes are only counted."""
 
 logging.getLogger("kant").addHandler(logging.NullHandler())
 """Nothing is logged before `set_up`: users of commands should not see the cluster's faults after each answer."""

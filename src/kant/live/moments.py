@@ -1,4 +1,4 @@
-"""The moment of a live core, frozen while its event loop goes on: decisions and bindings do not wait for it."""
+"""Freezes the state of a live core in steps, so that its event loop and its decisions do not wait for the copy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.model.job import Job
 
 
 async def present_moment(core: Core, trial: Job | None = None) -> Moment:
-    """Return the moment at which it is called, with a `trial` job if one is given."""
+    """Return the frozen state of the time of the call, with the `trial` job if one is given."""
     steps = moment_in_steps(core.scheduler, core.past, core.now, core.zero, trial)
     while True:
         try:

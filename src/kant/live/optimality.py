@@ -1,7 +1,7 @@
-"""How far the use of a live Kant is from the optimum, computed outside the cycle: the latest look, with its age.
+"""Compares the GPU use of a live Kant with the optimum, outside the scheduling cycle. Each result is called a look.
 
-Looks are computed by a solver in another process, one after the other, with long pauses; all readers use the latest.
-None is made while nobody reads them.
+A solver in another process computes looks one after the other, with long pauses. All readers get the latest look, with
+its age. The solver computes no look while nobody reads them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from kant.model.errors import InputError
 from kant.optimize.answers import Optimality
 
 EVERY = 60.0
-"""Minimum seconds between two looks."""
+"""Minimum seconds between the starts of two looks."""
 
 REST = 10.0
-"""After a look the solver pauses for this many times its duration."""
+"""The pause of the solver after a look, as a multiple of the look's duration."""
 
 LOOK = 1.0
-"""Seconds between two checks whether a look is due."""
+"""Seconds between two checks of whether a look is due."""
 
 WITHIN = 60.0
-"""Seconds that a question waits for a look at the present."""
+"""Seconds that a question waits for a look at the present state."""
 
 
 class OptimalityLooks:
-    """The latest look at a core. `trouble` says why there is none; "" if there is one, or if none was requested yet."""
+    """Computes looks at a core and keeps the latest. `trouble` says why the last attempt failed; "" if it did not."""
 
     def __init__(self, solver: Solver, clock: Callable[[], float] = time.monotonic) -> None:
         self.solver = solver
@@ -39,17 +39,17 @@ class OptimalityLooks:
         self.trouble = ""
         self._core: Core | None = None
         self._kept: Optimality | None = None
-        self._is_read = False  # since the last look began
+        self._is_read = False  # whether anybody has asked for a look since the last look began
         self._mark = (0, 0)
         self._made = self._rests_until = float("-inf")
 
     def latest(self) -> tuple[Optimality, float] | None:
-        """Return the latest look and its age in seconds; None before the first. The next may be made from now on."""
+        """Return the latest look and its age in seconds; None before the first. The call also requests another look."""
         self._is_read = True
         return None if self._kept is None else (self._kept, self.clock() - self._made)
 
     async def present(self, core: Core) -> Optimality:
-        """Return a look at the core as it is now. Raises InputError if none can be made."""
+        """Return a look at the present state of the core. Raises InputError if the solver does not compute it."""
         if self._kept is None or self._core is not core or self._mark != _mark(core):
             try:
                 await asyncio.wait_for(self._look(core), WITHIN)
@@ -60,7 +60,7 @@ class OptimalityLooks:
         return self._kept
 
     async def keep_up(self, present: Callable[[], Core | None]) -> None:
-        """Repeat the look while things change and someone reads it, until cancelled."""
+        """Repeat the look while the core changes and someone reads the looks, until cancelled."""
         while True:
             core = present()
             due = self._is_read and core is not None and (self._core is not core or self._mark != _mark(core))

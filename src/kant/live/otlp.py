@@ -1,4 +1,4 @@
-"""Exports spans to an OpenTelemetry collector, in batches, each once it has ended.
+"""Exports ended spans to an OpenTelemetry collector, in batches.
 
 Sources: OTLP over HTTP with JSON, https://opentelemetry.io/docs/specs/otlp/; W3C Trace Context,
 https://www.w3.org/TR/trace-context/.
@@ -26,7 +26,7 @@ MOST_WAITING = 10_000
 AT_ONCE = 500
 PAUSE = 1.0  # seconds between two requests of fewer spans; doubled after each failure, up to a minute
 PATIENCE = 10.0  # seconds for one request
-AT_END = 2.0  # and for the last one, at shutdown
+AT_END = 2.0  # seconds for the last request, at shutdown
 AGAIN = (429, 502, 503, 504)
 """HTTP statuses after which OTLP requires a retry."""
 
@@ -34,7 +34,7 @@ Value = str | int | float
 
 
 def traces_url(text: str, option: str) -> str:
-    """Return the URL for spans from the address of a collector. Raises InputError."""
+    """Return the URL to which a collector with this address receives spans. Raises InputError if it is invalid."""
     try:
         found = urlsplit(text)
         valid = found.scheme in ("http", "https") and bool(found.hostname) and (found.port is None or found.port > 0)
@@ -55,13 +55,13 @@ _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a
 
 
 def parent_of(traceparent: str) -> tuple[str, str, bool] | None:
-    """Return the trace, the span and whether they are sampled, of a `traceparent`; None if it is invalid."""
+    """Return (trace id, span id, whether they are sampled) of a `traceparent` header; None if it is invalid."""
     match = _PARENT.fullmatch(traceparent)
     return None if match is None else (match[1], match[2], bool(int(match[3], 16) & 1))
 
 
 class Exporter:
-    """Sends spans to the collector at `url`, as those of `service`. `add` returns at once; `run` sends."""
+    """Sends spans to the collector at `url` under the service name `service`. `add` queues spans; `run` sends them."""
 
     def __init__(self, url: str, service: str) -> None:
         self.url, self.service = url, service
@@ -69,7 +69,7 @@ class Exporter:
         self._awake = asyncio.Event()
 
     def add(self, span: dict[str, Any]) -> None:
-        """Queue a span that has ended, in the form of OTLP."""
+        """Queue an ended span, given as an OTLP JSON object."""
         self.waiting.append(span)
         self._awake.set()
 
@@ -113,7 +113,7 @@ class Exporter:
     async def _post(
         self, session: aiohttp.ClientSession, spans: list[dict[str, Any]], sent: dict[str, str]
     ) -> tuple[bool, str]:
-        """Post spans; return whether to send them again, and the error."""
+        """Post spans; return whether to send them again, and the error ("": none)."""
         scope = {"scope": {"name": "kant", "version": __version__}, "spans": spans}
         resource = {"attributes": [attribute("service.name", self.service)]}
         body = {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
@@ -126,6 +126,6 @@ class Exporter:
 
 
 def attribute(key: str, value: Value) -> dict[str, Any]:
-    """Return an attribute of a span in the form of OTLP."""
+    """Return an attribute of a span as an OTLP JSON object."""
     kind = "stringValue" if isinstance(value, str) else "doubleValue" if isinstance(value, float) else "intValue"
     return {"key": key, "value": {kind: str(value) if kind == "intValue" else value}}

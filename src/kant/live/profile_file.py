@@ -10,13 +10,13 @@ from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, pars
 
 
 def read_profile(spec: str | PathLike[str], where: str) -> Profile:
-    """Return a built-in profile by name, or one from a TOML file. Raises InputError, which names `where`."""
+    """Return a built-in profile by name, or a profile from a TOML file. Raises InputError, which names `where`."""
     name, known = fspath(spec), builtin_texts()
     if name in known:
         return builtin_profile(name)
     path = Path(name)
     if not path.is_file():
         raise InputError(where, f"a TOML file or one of {', '.join(known)}", name)
-    from kant.toml_file import read_text  # most profiles are built-in ones
+    from kant.toml_file import read_text  # most profiles are built in
 
     return parse_profile(read_text(path), str(path))

@@ -1,6 +1,6 @@
 """Questions about a live core, with the same answers under every driver.
 
-A driver adds what only it knows: the jobs that people see, and their phase before the core has them.
+A driver adds what only the driver knows: the jobs that users see, and their phase before the core has them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kant.model.job import Job
 from kant.model.units import count_from
 
 SOON = 2.0
-"""Seconds that an answer about why a job waits is delayed for a forecast of its start."""
+"""Maximum seconds that an answer about why a job waits is delayed until its start has been forecast."""
 
 MOST_JOBS = 100
 """Maximum number of running jobs that `top` lists."""
 
 
 NOT_NAMED = "(not named)"
-"""Replaces the name of another user's job."""
+"""The text that replaces the name of another user's job."""
 
 
 TRIAL = "this job"
@@ -56,14 +56,14 @@ class Questions(ABC):
 
     @abstractmethod
     def core_ids(self, job: str) -> Sequence[str]:
-        """Return the core's ids of the jobs that `job` means, without those that have ended.
+        """Return the core's ids of the jobs that `job` denotes (a job or an array), without ended jobs.
 
         Raises UnknownJobError if no such job ever existed.
         """
 
     @abstractmethod
     def phase_of(self, job: str) -> tuple[str, str]:
-        """Return the phase of a job, and the reason unless the core knows it. Raises UnknownJobError."""
+        """Return the phase of a job and a sentence about it, or "" (the core may know more). Raises UnknownJobError."""
 
     def waited(self, job: str) -> dict[str, int] | None:
         """Return the microseconds that a job has waited, in `total` and by cause; None if unknown."""
@@ -71,13 +71,13 @@ class Questions(ABC):
         return run.waited(job, core.now)
 
     def node_rows(self, core: Core) -> list[dict[str, Any]]:
-        """Return the state of each node, for drivers that show individual nodes."""
+        """Return the state of each node; empty for drivers that do not show individual nodes."""
         return []
 
     # --- answers --------------------------------------------------------------------------------------------------
 
     def record(self, cursor: str) -> dict[str, Any]:
-        """Return what is new since the answer with this cursor (docs/record.md)."""
+        """Return what is new in the record since the answer that gave this `cursor` (docs/record.md)."""
         core, run = self.present()
         return run.since(cursor, core.now) | {"kind": self.kind}
 
@@ -97,7 +97,7 @@ class Questions(ABC):
         return times(core) | {"pools": pool_rows(core.state), "nodes": self.node_rows(core), "jobs": jobs}
 
     async def status(self, optimality: bool = False) -> dict[str, Any]:
-        """Return the cluster's pools and job counts; with `optimality` also how far that is from the optimum.
+        """Return the cluster's pools and job counts; with `optimality` also how far their use is from the optimum.
 
         Raises InputError if no solver answers.
         """
@@ -110,7 +110,7 @@ class Questions(ABC):
         return found | {"optimality": optimality_json(await self.optimality.present(core))}
 
     async def eta(self, job: str = "") -> dict[str, Any]:
-        """Return when the waiting jobs are expected to start, or only those that `job` means. Raises InputError."""
+        """Return when the waiting jobs (or only those that `job` denotes) are expected to start. Raises InputError."""
         from kant.live.answers import budgets_json
 
         core, _ = self.present()
@@ -152,7 +152,7 @@ class Questions(ABC):
                 own = None if forecast is None else forecast.jobs.get(name)
                 explained = explain(core.scheduler, name, core.now, own, forecast.now if forecast is not None else -1)
             except StateError:
-                continue  # it has started, or left, meanwhile
+                continue  # the job has started or left the queue meanwhile
             answer = when | {"since_us": explained.since} | as_json(known(explained))
             return found | {"sentence": answer["sentence"] or "nothing keeps it", "answer": answer}
 
@@ -163,7 +163,7 @@ class Questions(ABC):
             return None  # the reason needs no forecast
 
     def history(self, job: str) -> dict[str, Any]:
-        """Return what happened to a job and what was decided about it. Raises UnknownJobError."""
+        """Return the events of a job and the decisions about it. Raises UnknownJobError."""
         core, run = self.present()
         self.phase_of(job)
         recorded = run.history(job)

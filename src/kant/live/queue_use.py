@@ -18,28 +18,28 @@ CHANGED_EVERY = 300_000_000
 """Microseconds after which increased use is worth saving again."""
 
 MONTHS = 24
-"""Number of months whose ends are given in advance; later ones count as 30 days."""
+"""Number of months whose ends are given in advance; later months count as 30 days."""
 
 MOST = 8192
-"""Maximum bytes of a note. It is written every few seconds, together with the Lease that carries it."""
+"""Maximum bytes of a note (saved use as text). The Kubernetes Lease that carries it is written every few seconds."""
 
 EXACT_HOURS = (HOURS, 168, 48, 12, 3, 0)
-"""How many hours a note keeps singly: the first number to make it short enough. Older ones are summed by power of two.
-"""
+"""Numbers of hours to keep one by one in a note: the first that makes the note short enough applies. Older hours are
+summed."""
 
 
 class SavedUse(Struct, frozen=True):
-    """What each queue had used up to `at`, microseconds since the Unix epoch; the clock hour had lasted `phase` µs."""
+    """What each queue had used until `at` (µs since the Unix epoch), `phase` µs after the beginning of an hour."""
 
     at: int
     phase: int
     queues: dict[str, QueueUse]
     spent: dict[str, dict[str, int]] = {}
-    """Use in the month of `at`, by queue and user, milli-GPU-microseconds; empty if there are no budgets."""
+    """Use in the month of `at` by queue and user, in milli-GPU-microseconds; empty if there are no budgets."""
 
 
 def use_of(state: ClusterState, zero: int, now: int) -> SavedUse | None:
-    """Return what queues have used up to `now`, for a state whose clock began at `zero`; None if not tracked."""
+    """Return what queues have used up to `now`, for a state whose clock began at `zero`; None if use is not tracked."""
     hours, budgets = state.quota_usage.hours, state.quota_usage.budgets
     if hours is None and budgets is None:
         return None
@@ -52,7 +52,7 @@ def use_of(state: ClusterState, zero: int, now: int) -> SavedUse | None:
 
 
 def use_version(state: ClusterState, now: int) -> int:
-    """Return a number that differs if the use should be saved again; 0 if there is nothing to save."""
+    """Return a number that changes when the use should be saved again; 0 if there is nothing to save."""
     hours, budgets = state.quota_usage.hours, state.quota_usage.budgets
     if budgets is None and (hours is None or not hours.running):
         return 0
@@ -62,7 +62,7 @@ def use_version(state: ClusterState, now: int) -> int:
 def restored_use(state: ClusterState, zero: int, now: int, saved: SavedUse) -> QueuesUsed | None:
     """Return the event that restores saved use in a rebuilt state at `now`; None if use is not tracked.
 
-    Jobs running now count as using their GPUs since `saved`, or since their start. Jobs ended in between are lost.
+    Running jobs count as using their GPUs since `saved.at`, or since a later start. Use by jobs ended since is lost.
     """
     if state.quota_usage.hours is None:
         return None
@@ -84,8 +84,8 @@ def restored_use(state: ClusterState, zero: int, now: int, saved: SavedUse) -> Q
 def budgets_go_on(state: ClusterState, zero: int, now: int, saved: SavedUse | None) -> BudgetsUsed | None:
     """Return the event that restores the budgets' saved use of this month at `now`; None if no queue has a budget.
 
-    Months are calendar months, by the local time of this process. Jobs running now count as having used their GPUs
-    since then, or since their start. Jobs that ended in between are lost.
+    Months are calendar months, by the local time of this process. A running job counts as having used its GPUs since
+    `saved.at` or its start, whichever is later. The use of jobs that ended in between is lost.
     """
     if state.quota_usage.budgets is None:
         return None
@@ -103,7 +103,7 @@ def budgets_go_on(state: ClusterState, zero: int, now: int, saved: SavedUse | No
 
 
 def _months(at: int) -> list[int]:
-    """Return when the month of `at` began, and when it and later ones end, microseconds since the Unix epoch."""
+    """Return the beginning and the end of the month of `at`, and the ends of later months (µs since the Unix epoch)."""
     day = datetime.fromtimestamp(at / 1e6)
     months = [divmod(day.month - 1 + ahead, 12) for ahead in range(MONTHS + 1)]
     return [round(datetime(day.year + years, month + 1, 1).timestamp() * 1e6) for years, month in months]
@@ -123,7 +123,7 @@ def note_of(saved: SavedUse | None) -> str:
 
 
 def _summed_up(use: QueueUse, exact: int) -> QueueUse:
-    """Return the use with hours beyond the `exact` latest summed, each sum at the middle age of its hours."""
+    """Return the use with all hours but the `exact` latest summed by power of two of their age, at a middle age."""
     found: dict[int, int] = {}
     for age, spent in use.hours:
         half = 1 << age.bit_length() - 1

@@ -1,7 +1,7 @@
-"""Rounds of a live core: started when due, computed by the solver in parallel, and handed to the driver.
+"""Rounds of a live core: in each a solver computes a proposal (jobs to start or move) in parallel to the scheduler.
 
-The loop never waits: it checks whether a proposal has arrived. If the solver is absent, too slow or killed, `trouble`
-says so in a sentence that is logged once, and the next round tries again.
+The event loop never waits for the solver, but checks whether a proposal has arrived. If the solver is absent, too slow
+or killed, `trouble` says so in a sentence that is logged once, and the next round tries again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = logging.getLogger("kant.solver")
 
 
 def all_jobs(core: Core) -> frozenset[str] | None:
-    """Return None: all jobs that the profile lets move."""
+    """Return None, which stands for all jobs that the profile lets move."""
     return None
 
 
 class LiveRounds:
-    """The rounds of the core that currently decides. `movable` has the jobs that may be moved (None: all).
+    """The rounds of the present core. `movable` returns the jobs that may be moved (None: all the profile lets move).
 
-    `most_starts` limits the jobs that one proposal may start (0: as the profile says).
+    `most_starts` limits the jobs that one proposal may start (0: as the profile says). `wake` is called after a round.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class LiveRounds:
         self._there: PlanProposed | PolicyRouted | None = None
 
     def turn(self, core: Core) -> PlanProposed | PolicyRouted | None:
-        """Return a proposal that has arrived for this core, if any. Begins a round where one is due."""
+        """Return the proposal that has arrived for this core, or None. Begins the next round if that is due."""
         profile = core.profile
         if not profile.asks:
             return None
         if self._core is not core or self._rounds is None:
-            from kant.optimize.rounds import Rounds  # most profiles have none
+            from kant.optimize.rounds import Rounds  # most profiles have no rounds
 
             learned = self._rounds.learned if self._rounds is not None else None
             self._core, self._rounds, self._there = core, Rounds(profile, core.now), None

@@ -12,14 +12,14 @@ from kant.metrics.recorder import S_TIME, SAMPLE_WIDTH, Recorder, sample
 from kant.model.units import SECOND
 
 SAMPLES = 20_000
-"""Maximum number of samples: beyond it, every second one is dropped (but not the last) and the gap doubles."""
+"""Maximum number of samples. Beyond it every second sample (but not the last) is dropped, and `gap` doubles."""
 
 
 class LiveRecorder(Recorder):
-    """Keeps the first sample, and at most one per span of `gap` microseconds: the last change in it.
+    """Keeps the first sample, and for each span of `gap` microseconds at most one more: the last change in the span.
 
-    So a sample may be late by up to `gap`; `present` never is. A sample equal to the one before is not kept. `thinned`
-    counts how often the samples were thinned.
+    So the samples may lag by up to `gap`; `present` never does. A sample equal to the sample before is not kept.
+    `thinned` counts how often the samples were thinned.
     """
 
     def __init__(self, state: ClusterState, most: int = SAMPLES, gap: int = SECOND) -> None:

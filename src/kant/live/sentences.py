@@ -40,13 +40,13 @@ class JobSentences:
             del sentences[FIRST]
 
     def happened(self, row: int, event: ev.Event, ahead: int = 0) -> None:
-        """Record the sentence of an event, if it has one. `ahead` is added to its time."""
+        """Record the sentence of an event, if the event has one. `ahead` is added to the event's time."""
         text = self._event(event)
         if text:
             self.note(row, event.time + ahead, event.__struct_config__.tag, text)  # type: ignore[arg-type]
 
     def decided(self, row: int, time: int, decision: d.Decision) -> None:
-        """Keep the sentence of a decision, where no event will report it."""
+        """Record the sentence of a decision, unless an event will report the decision."""
         text = ""
         match decision:
             case d.Hold(reason=reason):
@@ -64,13 +64,13 @@ class JobSentences:
         return [{"time_us": time, "what": what, "sentence": text} for time, what, text in self._sentences.get(row, ())]
 
     def move(self, by: int) -> None:
-        """Shift all times by `by`, for another clock."""
+        """Add `by` microseconds to all times, for another clock."""
         self._sentences = {
             row: [(time + by, what, text) for time, what, text in own] for row, own in self._sentences.items()
         }  # fmt: skip
 
     def keep(self, rows: dict[int, int]) -> None:
-        """Drop all other rows; the given ones are renumbered."""
+        """Drop the sentences of all jobs but those in `rows`, which maps their old rows to new ones."""
         self._sentences = {rows[row]: sentences for row, sentences in self._sentences.items() if row in rows}
 
     def _event(self, event: ev.Event) -> str:
@@ -119,7 +119,7 @@ class JobSentences:
         return ""
 
     def place(self, place: Allocation) -> str:
-        """Return how many GPUs on which nodes, as text."""
+        """Return an allocation as text: how many GPUs on which nodes."""
         milli = sum(int(piece[MASK]).bit_count() * int(piece[MILLI]) for piece in place)
         indices = dict.fromkeys(place[:, NODE].tolist())
         names = [self.nodes[node] for node in list(indices)[:MOST_NAMED]]
@@ -129,7 +129,7 @@ class JobSentences:
 
 
 def public_id(job: str) -> str:
-    """Return the id that users know; the core uses another one if the job was submitted again (`Core.fresh_id`)."""
+    """Return the id that users know; the core's id differs if the job was submitted again (`Core.fresh_id`)."""
     return job.partition("~")[0]
 
 

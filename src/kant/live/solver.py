@@ -1,6 +1,6 @@
-"""A solver's task in parallel to the scheduler: a frozen moment, and the answer as JSON.
+"""The tasks of a solver, which runs in parallel to the scheduler: a frozen state, and the answer as JSON.
 
-No cycle waits for a solver. What carries out tasks (a process, or in a simulation the caller) ignores their content.
+No cycle waits for a solver. A process carries out the tasks; in a simulation, the caller does.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NOTHING = LearnedShares()
 
 @dataclass(frozen=True, slots=True)
 class SolverTask:
-    """A computation about a moment.
+    """A computation about the frozen state `moment`; `what` names it.
 
-    For a round: the `learned` facts about the queue, the `movable` jobs (None: all that the profile lets move), and how
-    many jobs a proposal may start (0: as the profile says). With an `order` of defragmentation: the changes of that
-    round (`DefragmentPlan`).
+    A round needs the `learned` facts about the queue, the `movable` jobs (None: all that the profile lets move), and
+    how many jobs a proposal may start (0: as the profile says). For an `order` of defragmentation the answer has the
+    changes of that round (`DefragmentPlan`).
     """
 
     what: What
@@ -43,22 +43,22 @@ class SolverTask:
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The answer where there is none: one sentence."""
+    """The answer to a task that failed: one sentence says why."""
 
     error: str
 
 
 Solver = Callable[[SolverTask], Awaitable[bytes]]
-"""Carries a task out off the event loop. Raises InputError if it cannot."""
+"""Carries out a task outside the event loop. Raises InputError if that fails."""
 
 
 async def no_solver(task: SolverTask) -> bytes:
-    """Raise InputError: there is no solver."""
+    """Raise InputError, which says that there is no solver."""
     raise InputError("the solver", "one that was started with this Kant")
 
 
 def work_out(task: SolverTask) -> bytes:
-    """Return the answer to a task; a sentence if the extra `optimize` is not installed."""
+    """Return the answer to a task; a `Failed` answer if the extra `optimize` is not installed."""
     from kant.optimize.defragment_round import defragment_round
     from kant.optimize.optimality import optimality
     from kant.optimize.proposals import propose
@@ -80,7 +80,7 @@ def work_out(task: SolverTask) -> bytes:
 
 
 def failure(answer: bytes) -> str:
-    """Return the sentence of a `Failed` answer, "" for any other."""
+    """Return the sentence of a `Failed` answer; "" for any other answer."""
     try:
         return msgspec.json.decode(answer, type=Failed).error
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
 """Start forecasts in parallel to the scheduler: computed elsewhere, one after the other, and cached.
 
-A moment of the core is frozen, which takes milliseconds, and sent to a forecaster, which needs nothing else from the
-core. So no decision waits for a forecast, and an answer is the latest one, with its age.
+The state of the core is frozen, which takes milliseconds, and sent to a forecaster, which needs nothing else from the
+core. So no decision waits for a forecast, and an answer gives the latest forecast with its age.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
     from kant.insight.moment import Moment
 
 REST = 3.0
-"""After a forecast the forecaster pauses for this many times its duration, unless a forecast is requested."""
+"""The pause after a forecast, as a multiple of the forecast's duration, unless somebody requests a forecast."""
 
 LOOK = 0.25
 """Seconds between two checks for changes."""
 
 PATIENCE = 0.05
-"""Seconds that an answer waits for a newer forecast than the cached one."""
+"""Seconds that an answer waits for a forecast newer than the cached forecast."""
 
 SHORT = 0.5
-"""If the last forecast took at most this many seconds, the answer waits for the newer one."""
+"""If the last forecast took at most SHORT seconds, an answer waits up to 4 x SHORT seconds for a newer forecast."""
 
 FIRST = 20.0
 """Seconds that an answer waits for the first forecast about its jobs."""
 
 SETTLED = 10.0
-"""Seconds that jobs have waited before forecasts are made without a request."""
+"""Seconds for which jobs must have waited before forecasts are made without a request."""
 
 OLD = 60.0
 """Seconds after which a forecast is repeated though nothing has changed."""
 
 
 class Forecaster(Protocol):
-    """Makes a forecast of a moment, off the event loop. Raises InputError if it cannot."""
+    """Makes a forecast from a frozen state, outside the event loop. Raises InputError if that fails."""
 
     async def __call__(self, moment: Moment) -> StartForecast: ...
 
 
 async def no_forecaster(moment: Moment) -> StartForecast:
-    """Raise InputError: there is no forecaster."""
+    """Raise InputError, which says that there is no forecaster."""
     raise InputError("the forecaster", "one that was started with this Kant")
 
 
 class StartForecasts:
-    """The latest forecast of a core, calibrated. It starts again for a core that replaces another.
+    """The latest calibrated forecast for a core. A core that replaces another gets forecasts of its own.
 
-    `trouble` says why no forecast can be made, "" if one can.
+    `trouble` says why no forecast can be made; "" if forecasts work.
     """
 
     def __init__(self, forecaster: Forecaster, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,10 +70,10 @@ class StartForecasts:
         self._under_way: asyncio.Task[None] | None = None
 
     async def latest(self, core: Core, jobs: Collection[str] = (), within: float = FIRST) -> StartForecast:
-        """Return the latest forecast, which has the waiting ones of `jobs`, if one can be made `within` these seconds.
+        """Return the latest forecast. It contains the waiting jobs of `jobs`, if that takes at most `within` seconds.
 
-        Without `jobs` it has a waiting one. Empty where no job waits. Raises InputError if there is none, and
-        none can be made.
+        Without `jobs` it contains at least one waiting job. It is empty if no job waits. Raises InputError if there is
+        no forecast and none can be made.
         """
         if not core.state.pending and core.state.quota_usage.budgets is None:
             return StartForecast(core.now, 0, 0, {})
@@ -147,7 +147,7 @@ class StartForecasts:
 async def forecast_trial(forecaster: Forecaster, core: Core, job: Job) -> StartForecast:
     """Forecast when an unsubmitted job would start if it arrived now. Raises InputError if this is not possible.
 
-    Nothing is learned from it.
+    The calibration does not learn from this forecast.
     """
     from kant.live.moments import present_moment
 
@@ -162,7 +162,7 @@ def _mark(core: Core) -> tuple[int, int, int]:
 
 
 def _has(forecast: StartForecast, core: Core, jobs: Collection[str]) -> bool:
-    """Return whether the forecast has the waiting ones of these jobs; without any, a waiting job, if there is one."""
+    """Return whether the forecast has the waiting jobs of `jobs`; if `jobs` is empty, whether it has a waiting job."""
     if not jobs:
         state = core.state
         return not state.pending or any(state.ids[row] in forecast.jobs for row in state.pending)

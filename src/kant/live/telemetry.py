@@ -1,6 +1,6 @@
 """Telemetry of a live Kant: counters that its driver updates, and gauges read from the state on each scrape.
 
-Metrics common to both drivers are here; docs/kubernetes-metrics.md has each name. Seconds and GPUs, no prefixed units.
+This module has the metrics that both drivers share; docs/kubernetes-metrics.md has each name. Units are s and GPUs.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3
 QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 RATIOS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 4)
 MOST_QUEUES = 500
-"""Maximum number of queues with their own label. If no queues are declared, users can make up names."""
+"""Maximum number of undeclared queues with their own label: without declared queues, users can make up names."""
 
 
 class Telemetry:
-    """The metrics of one process. The driver calls the methods; `text` returns the metrics for a scrape.
+    """The metrics of one process. The driver calls the methods; `text` returns the metrics for a Prometheus scrape.
 
-    `stand` is called at each scrape and returns the state and its time; None while there is none (a standby replica).
+    `stand` is called at each scrape and returns (state, time of the state); None on a standby replica.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.stand: Callable[[], tuple[ClusterState, int] | None] = lambda: None
         self.optimality: Callable[[], tuple[Optimality, float] | None] = lambda: None
-        """The latest look at how far the present is from the optimum, and its age in seconds."""
+        """Returns how far the present state is from the optimum, and the age of that result in seconds, or None."""
         self._occupancy: Occupancy | None = None
         self._earlier: Tally[tuple[str, str]] = Tally()  # GPU-seconds of earlier states
         self._slowdowns: Slowdowns | None = None
@@ -84,7 +84,7 @@ class Telemetry:
     # --- what the driver reports -------------------------------------------------------------------------------------
 
     def follow(self, state: ClusterState, now: int = 0) -> None:
-        """Use a rebuilt state for the gauges. Counters continue."""
+        """Read the gauges from this rebuilt state from now on. Counters continue."""
         if self._occupancy is not None:
             self._earlier.update(_by_pool(self._occupancy))
         self._occupancy = Occupancy(state)
@@ -105,7 +105,7 @@ class Telemetry:
             self._occupancy.observe(plan.time)
 
     def whole(self, state: ClusterState, row: int, now: int) -> None:
-        """Record that all pods of a running job are bound."""
+        """Record that all pods of the running job with this row are bound."""
         own = state.jobs[row]
         milli = int(own[c.J_MILLI])
         size = size_class(-(-milli // GPU)) if milli else "0"
@@ -116,11 +116,11 @@ class Telemetry:
             self._observe("kant_jtted_ratio", ratio, gpu_bucket=size)
 
     def evicted(self, why: str, pods: int = 1) -> None:
-        """Record evictions; `why` is the rule behind them (priority, reclaim, …), not a sentence."""
+        """Record evictions of `pods` pods; `why` is the name of the rule behind them (priority, reclaim, …)."""
         self._inc("kant_evictions", pods, why=why)
 
     def text(self) -> bytes:
-        """Return the exposition of all metrics."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -136,18 +136,18 @@ class Telemetry:
         (histogram.labels(**labels) if labels else histogram).observe(value)
 
     def gpu_seconds(self) -> Tally[tuple[str, str]]:
-        """Return GPU-seconds by (pool, allocated or in_service), over all followed states."""
+        """Return GPU-seconds by (pool, `allocated` or `in_service`), summed over all states so far."""
         total = Tally(self._earlier)
         if self._occupancy is not None:
             total.update(_by_pool(self._occupancy))
         return total
 
     def reason(self, job: str) -> str:
-        """Return why a job waits, as the tag of its reason; `ready` where none is known."""
+        """Return why a job waits, as the tag of its reason; `ready` if no reason is known."""
         return self._reasons.get(job, "ready")
 
     def forget_others(self, jobs: set[str]) -> None:
-        """Keep only the reasons of these jobs."""
+        """Drop the reasons of all jobs but `jobs`."""
         if len(self._reasons) > len(jobs):
             self._reasons = {job: why for job, why in self._reasons.items() if job in jobs}
 
@@ -252,7 +252,7 @@ def _queues(state: ClusterState) -> Iterator[Metric]:
 
 
 def _startable(state: ClusterState) -> Metric:
-    """Return the GPUs of the largest gang of whole-node pods that can be placed now, on any nodes."""
+    """Return for each pool the GPUs on idle nodes, all of which the largest gang of whole-node pods could get now."""
     table = state.table
     idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.IDLE] == table[:, c.GPUS])
     gpus = np.bincount(table[idle, c.POOL], table[idle, c.GPUS], len(state.pools))
@@ -265,7 +265,7 @@ def _startable(state: ClusterState) -> Metric:
 
 
 def _optimality(latest: tuple[Optimality, float] | None) -> Iterator[Metric]:
-    """Yield what a solver could start, the largest gang that could start after moves, and stranded GPUs by queue."""
+    """Yield the GPUs that a solver could fill, those of the largest gang after moves, and stranded GPUs by queue."""
     gpus = GaugeMetricFamily(
         "kant_solver_startable_gpus", "GPUs of the waiting jobs that a solver could start now.", labels=["moves"]
     )

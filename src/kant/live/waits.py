@@ -1,7 +1,7 @@
 """Attributes the waits of a live run to causes, at a bounded cost, and keeps the waits from before the run.
 
-A live Kant rebuilds its state when it starts, and when its nodes or its profile change. Each state gets its own ledger.
-The wait of a job until then is split as far as the previous ledger knew its causes; the rest is UNKNOWN.
+A live Kant rebuilds its state when it starts, and when its nodes or its profile change. Each state gets its own ledger
+of waits. A job's wait before that is split as far as the previous ledger knew the causes; the rest is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kant.model.units import SECOND
 from kant.scheduler.cycle import Scheduler
 
 UNKNOWN = "unknown"
-"""No ledger covered this wait: it was before this Kant took over, or while no Kant ran."""
+"""The cause of waits that no ledger covered, such as those before this process took over or while Kant did not run."""
 
 NAMES = (*(cause.value for cause in CAUSES), UNKNOWN)
 SHARE = 20
-"""The ledger uses at most one part in SHARE of the loop's time: if it is slow, causes are found less often."""
+"""The ledger uses at most 1/SHARE of the event loop's time: if an update is slow, causes are updated less often."""
 
 Split = Mapping[str, int]
-"""Microseconds by cause, with possible causes beyond NAMES: another version of Kant may have written it."""
+"""Microseconds by cause. There may be causes beyond NAMES, if another version of Kant has written the split."""
 
 
 class Waits:
-    """Follows the state of one scheduler. `earlier` has the known waits of jobs that existed before, by public id.
+    """Splits the waits of jobs of one state. `earlier` has the known waits of jobs that existed before, by public id.
 
-    Pass it every event, and call `observe` at the end of every turn. `ticks` returns the seconds of a clock.
+    Pass every event to `happened`; call `observe` at the end of each turn of the event loop. `ticks` is a clock (s).
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class Waits:
         self._earlier = earlier
         self._known: dict[int, list[int]] = {}  # by row: the split of its wait before the ledger began
         self._latest: dict[str, int] = {}  # by public id: its row
-        self._prior: dict[int, int] = {}  # of jobs that were withdrawn and returned: their old row
-        self._last = -1  # when it was last observed
+        self._prior: dict[int, int] = {}  # by row of a job that was withdrawn and submitted again: its old row
+        self._last = -1  # the time of the last `observe`; -1: none yet
         self._rests = 0.0
 
     def happened(self, event: Event) -> None:
@@ -63,7 +63,7 @@ class Waits:
         """Ignore plans: their effects arrive as events."""
 
     def observe(self, now: int) -> None:
-        """Update the ledger by what happened; skipped for a while after a slow call."""
+        """Update the ledger by what has happened; does nothing for a while after a slow call."""
         began = self.ticks()
         if self._last < 0:
             self._begin(now)
@@ -83,14 +83,14 @@ class Waits:
     # --- queries --------------------------------------------------------------------------------------------------
 
     def of(self, row: int, now: int) -> dict[str, int]:
-        """Return a job's wait by `now`, by the causes that occur, over all its submissions."""
+        """Return a job's wait until `now` in microseconds by cause, over all its submissions."""
         rows = [row]
         while rows[-1] in self._prior:
             rows.append(self._prior[rows[-1]])
         return _named(self.table(now, rows).sum(axis=0).tolist())
 
     def table(self, now: int, rows: Sequence[int]) -> Table:
-        """Return for each row its wait by `now`, by NAMES, without its wait before a withdrawal."""
+        """Return the waits until `now` (µs), jobs x NAMES, without the waits before a job was withdrawn."""
         found: Table = np.zeros((len(rows), len(NAMES)), dtype=np.int64)
         waits = waits_at(self.state, now, np.array(rows, dtype=np.int64))
         if self._last >= 0:
@@ -101,12 +101,12 @@ class Waits:
         elif self._earlier:
             for i, row in enumerate(rows):
                 found[i] = self._before(row, int(waits[i]))
-        for i in np.flatnonzero(found.sum(axis=1) != waits).tolist():  # nothing is known, or a clock went back
+        for i in np.flatnonzero(found.sum(axis=1) != waits).tolist():  # no cause is known, or a clock went back
             found[i] = fitted(_named(found[i].tolist()), int(waits[i]))
         return found
 
     def kept(self, now: int) -> dict[str, dict[str, int]]:
-        """Return the known waits of the jobs that wait or run, for the ledger of the next state: by public id."""
+        """Return the known waits of the waiting and running jobs by public id, for the ledger of the next state."""
         rows = list(self.state.live)
         table = self.table(now, rows)
         found = {
@@ -116,11 +116,11 @@ class Waits:
         return {job: split for job, split in found.items() if split}
 
     def total(self, now: int) -> dict[str, float]:
-        """Return seconds by cause, of all jobs of this state except rejected and withdrawn ones."""
+        """Return seconds of waiting by cause, over all jobs of this state that were not rejected or withdrawn."""
         status = self.state.jobs[: len(self.state.ids), J_STATUS]
         admitted = np.flatnonzero((status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED))
         table = self.table(now, admitted.tolist())
-        # whole seconds and the rest separately: half a million waits of a year exceed 2^63 microseconds
+        # sum whole seconds and remainders separately: half a million waits of a year exceed 2^63 microseconds
         whole, rest = (table // SECOND).sum(axis=0).tolist(), (table % SECOND).sum(axis=0).tolist()
         return {name: a + b / SECOND for name, a, b in zip(NAMES, whole, rest, strict=True)}
 
@@ -133,7 +133,7 @@ def _named(split: Sequence[int]) -> dict[str, int]:
 
 
 def fitted(split: Split, waited: int) -> list[int]:
-    """Return a split by NAMES that adds up to `waited`: a missing part is UNKNOWN, an excess is cut."""
+    """Return the split as a list by NAMES whose sum is `waited` (µs): a missing part is UNKNOWN, an excess is cut."""
     found = [0] * len(NAMES)
     left = waited
     for i, name in enumerate(NAMES):

@@ -1,4 +1,4 @@
-"""Warm-up: kernels are compiled, or read from their cache, before the first decision is needed."""
+"""Warm-up: compiles the Numba code, or reads it from its cache, before the first decision is needed."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from kant.scheduler.profile import Profile
 
 @compiling_ahead()
 def warm(profile: Profile, ahead: bool = False) -> None:
-    """Compile the code of all decisions on a small cluster: pods, whole nodes, gangs, also in one leaf, partial gangs.
+    """Compile the code of all decisions by scheduling a small cluster: pods, whole nodes, gangs, partly bound gangs.
 
-    Then some jobs end, and nodes close and join. With `ahead`, waiting jobs are also laid out in time, as for
-    forecasts.
+    Some jobs end, and nodes close and join. With `ahead`, the starts of waiting jobs are planned too, as for
+    explanations.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
     state = profile.new_state(ClusterSpec("warm", nodes))
@@ -70,7 +70,7 @@ def warm(profile: Profile, ahead: bool = False) -> None:
     state.apply(NodeChanged(4, "n0", NodeStatus.IN_SERVICE))
     scheduler.cycle(4)
     if ahead:
-        from kant.insight.domain_choice import domain_choices  # no scheduler needs it
+        from kant.insight.domain_choice import domain_choices  # only explanations need this module
 
         domain_choices(scheduler, 3)
     diagnosis = Diagnosis(scheduler, 4)

@@ -1,1 +1,1 @@
-"""This machine as a cluster: runs each job as a process that sees only its own GPUs, under its own supervisor."""
+"""This machine as a cluster: each job runs as a process that sees only its own GPUs, under its own supervisor."""

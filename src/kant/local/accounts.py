@@ -39,13 +39,13 @@ ITEMS = {
 """The items of limits.conf: the resource, and the unit of its values."""
 KINDS = ("soft", "hard")
 NONE = ("unlimited", "infinity", "-1")
-USER, GROUP, ANYBODY = range(3)  # the lowest wins
+USER, GROUP, ANYBODY = range(3)  # the rule with the lowest number applies
 
 
 class Account(Struct, frozen=True):
-    """The user of a run. `limits` are rows of a resource with its soft and hard limit: -1: no limit, None: unchanged.
+    """The user of a run. `limits` has rows (resource, soft limit, hard limit); -1: no limit, None: unchanged.
 
-    `nice` is the initial niceness of its processes, None: unchanged. With `no_new_privs` no program can gain
+    `nice` is the initial niceness of the run's processes (None: unchanged). With `no_new_privs` no program can gain
     privileges.
     """
 
@@ -59,9 +59,9 @@ class Account(Struct, frozen=True):
 
 
 def account_of(name: str) -> Account:
-    """Return the user of this machine with this name, with the limits of its logins.
+    """Return the user of this machine with this name, with the limits of the user's logins.
 
-    Raises InputError if there is none.
+    Raises InputError if there is no such user.
     """
     try:
         found = pwd.getpwnam(name)
@@ -96,8 +96,8 @@ def _lines(folder: Path) -> list[str]:
 def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> Account:
     """Return the account with the limits of limits.conf(5); `groups` are the names of its groups.
 
-    A rule for the user overrides one for a group, which overrides one for everyone (`*`); of two equal rules the later
-    one applies. Rules for groups and for everyone do not apply to root.
+    A rule for the user overrides a rule for a group, which overrides a rule for everyone (`*`); of two equally specific
+    rules the later applies. Rules for groups and for everyone do not apply to root.
     """
     said: dict[tuple[str, str], tuple[int, int]] = {}  # item and kind: precedence and value
     exempt = ANYBODY + 1
@@ -106,7 +106,7 @@ def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> A
         near = _nearness(words[0], account, groups) if words[1:2] in (["soft"], ["hard"], ["-"]) else None
         if near is None:
             continue
-        if words[1:] == ["-"]:  # no limits at all
+        if words[1:] == ["-"]:  # the rule exempts from all limits
             exempt = min(exempt, near)
         value = _value(words[2], words[3]) if len(words) == 4 else None
         for kind in KINDS if words[1] == "-" else (words[1],):
@@ -135,7 +135,7 @@ def _nearness(domain: str, account: Account, groups: frozenset[str]) -> int | No
 
 
 def _in_range(text: str, ids: Collection[int], first: int) -> bool:
-    """Whether `:ID` names one of `ids`, or `LOW:HIGH` or `LOW:` contains `first`."""
+    """Return whether a text `:ID` names one of `ids`, or a range `LOW:HIGH` or `LOW:` contains `first`."""
     match = re.fullmatch(r"(\d{0,10}):(\d{0,10})", text)
     if match is None or text == ":":
         return False
@@ -144,7 +144,7 @@ def _in_range(text: str, ids: Collection[int], first: int) -> bool:
 
 
 def _value(item: str, text: str) -> int | None:
-    """Return the value for the system call; None if the item is no limit of a process, or the value is invalid."""
+    """Return the value for the system call; None if the item does not limit processes, or the value is invalid."""
     if item in ("priority", "nice", "nonewprivs"):
         number = int(text) if re.fullmatch(r"-?\d{1,2}", text) else None
         return 20 - number if number is not None and item == "nice" else number

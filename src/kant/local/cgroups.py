@@ -1,8 +1,8 @@
-"""Finds where runs can have cgroups of their own: a cgroup v2 branch that Kant may write, or none.
+"""Finds the cgroup v2 branch, if any, in which Kant may create a cgroup for each run.
 
 Kant may use the root of a container's branch, and what systemd has delegated (`systemd-run --scope -p Delegate=yes`).
-Other branches belong to another writer, so Kant does not change them. A branch that limits the memory of its children
-may contain no processes, so Kant moves itself and its ancestors into a leaf.
+Other branches belong to another writer, so Kant does not change them. A cgroup that limits the memory of its children
+must not contain processes, so Kant moves itself and its ancestors into a child cgroup.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DELEGATED = ("user.delegate", "trusted.delegate")  # attributes that systemd set
 
 
 def branch(mounts: str, path: str) -> Path | None:
-    """Return the folder of a cgroup, from /proc/self/mountinfo; None if there is none."""
+    """Return the folder of the cgroup at `path`, given the text of /proc/self/mountinfo; None if it is not mounted."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         if after.split(" ")[0] == "cgroup2":
@@ -100,7 +100,7 @@ def _prefix(runs: Path) -> str:
 
 
 def _line_of(pid: int) -> list[int]:
-    """Return a process and its ancestors."""
+    """Return the ids of a process and its ancestors."""
     line = []
     while pid > 0:
         line.append(pid)

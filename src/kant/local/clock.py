@@ -1,4 +1,4 @@
-"""The clock of Kant on a machine: it never jumps, even if the clock of the machine is set."""
+"""The clock of Kant on a machine: it does not jump when the machine's clock is set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.local.processes import boot_id, since_boot
 
 
 class Offset(Struct, frozen=True):
-    """The difference between Unix time and the time since boot `boot`, in microseconds. It is stored."""
+    """The stored difference in microseconds between Unix time and the time since the boot with the id `boot`."""
 
     boot: str
     micros: int
@@ -22,7 +22,7 @@ class Offset(Struct, frozen=True):
 class SteadyClock:
     """Microseconds since the Unix epoch: the time since boot plus an offset, which is fixed once per boot.
 
-    So after a restart of Kant the clock continues, and after a boot it is never behind the last stored time.
+    So the clock continues after a restart of Kant. After a boot, it is never behind the last stored time.
     """
 
     offset: Offset

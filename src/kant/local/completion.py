@@ -15,7 +15,7 @@ from kant.model.units import show_duration
 
 log = logging.getLogger("kant.local")
 CANCELLED = "cancelled"
-"""The start of `stopping` for a cancelled job; if no user asked for it, a colon and a reason follow."""
+"""The beginning of `JobRecord.stopping` for a cancelled job; if no user cancelled it, a colon and a reason follow."""
 MOST_REFUSALS = 10
 """The number of failed starts after which a job fails."""
 GPU_FULL = (
@@ -24,7 +24,7 @@ GPU_FULL = (
     b"cudaErrorMemoryAllocation",
     b"RESOURCE_EXHAUSTED: Out of memory",
 )
-"""Messages of PyTorch, the driver, the CUDA runtime and XLA if a GPU has no memory left."""
+"""Messages of PyTorch, the CUDA driver, the CUDA runtime and XLA when a GPU has no memory left."""
 SAID = 1 << 14
 """The number of bytes at the end of a failed run's output that are searched for these messages."""
 
@@ -68,7 +68,7 @@ class Completion:
             self.jobs.block(record)
 
     def _finished(self, record: JobRecord) -> None:
-        """Settle a successful run, even if it was told to stop, but too late."""
+        """Settle a successful run, even if it ended after it was told to stop."""
         name = self.jobs.core_id.get(record.id)
         if name is not None:
             state = self.jobs.core.state
@@ -80,7 +80,7 @@ class Completion:
         self.jobs.finish(record, JobPhase.FINISHED, "")
 
     def _again(self, record: JobRecord, reason: str) -> None:
-        """Requeue a job that lost its place through no fault of its own."""
+        """Requeue a job whose run was lost through no fault of its own."""
         name = self.jobs.core_id.get(record.id)
         if name is not None and self.jobs.core.state.rows[name] in self.jobs.core.state.running:
             self.jobs.core.happen(JobEvicted(self.jobs.core.now, name, reason))
@@ -89,7 +89,7 @@ class Completion:
         self.jobs.block(record)
 
     def _failed(self, record: JobRecord, exit: Exit) -> None:
-        """Settle a failed run: retry the job if it has retries left, else fail it."""
+        """Settle a failed run: requeue the job if it has retries left, otherwise record its failure."""
         if exit.lost:
             reason = exit.lost
         elif exit.why == "limit":
@@ -115,7 +115,7 @@ class Completion:
             self.jobs.block(record)
 
     def _filled_its_gpu(self, record: JobRecord) -> bool:
-        """Whether the end of the run's output says that a GPU had no memory left."""
+        """Return whether the end of the run's output says that a GPU had no memory left."""
         try:
             said = read_output(self.jobs.launcher.folder(record), -SAID, SAID).data
         except OSError:
@@ -137,12 +137,12 @@ class Completion:
 
 
 def dropped_output(size: int) -> str:
-    """Return the sentence that output was lost because the disk was full."""
+    """Return the sentence that says that `size` bytes of output were lost because the disk was full."""
     return f"{size:,} bytes of its output are lost: the disk was full"
 
 
 def over_limit(record: JobRecord, now: int = -1) -> str:
-    """Return the sentence that a job reached its limit or its reservation's end; `now` is used if it has no end."""
+    """Return the sentence about a job that reached its limit or its reservation's end (at `now` if it still runs)."""
     inside, limit = record.submission.reservation, record.submission.time_s
     ran = (record.ended if record.ended >= 0 else now) - record.started
     if inside and (limit is None or ran < limit * 1e6):
@@ -151,7 +151,7 @@ def over_limit(record: JobRecord, now: int = -1) -> str:
 
 
 def over_memory(record: JobRecord) -> str:
-    """Return the sentence that a job exceeded its memory."""
+    """Return the sentence that says that a job exceeded its memory."""
     return f"it exceeded its memory of {show_memory(most_memory(record.place))}"
 
 

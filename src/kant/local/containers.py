@@ -1,9 +1,9 @@
-"""Runs inside a container image: the command line of the machine's container runtime, around that of the job.
+"""Runs in a container image: the command line of the machine's container runtime, wrapped around that of the job.
 
-The runtimes are Apptainer, Podman and enroot, in this order. Each container gets the same: the folder of the job and
-its `mounts`, at their own paths; the working directory; the user who runs it; the network of the machine; the
-environment of the job except PATH and HOME, which are the image's (with Apptainer HOME is the user's); and with GPUs
-all devices of the driver, of which the job sees its own by CUDA_VISIBLE_DEVICES, as outside of a container.
+The runtimes are Apptainer, Podman and enroot, in this order. Each gives a container the same: the folder of the job
+and its `mounts`, at their own paths; the working directory; the user who runs it; the network of the machine; the
+environment of the job except PATH and HOME, which are the image's (with Apptainer HOME is the user's). A job with GPUs
+gets all devices of the driver, and sees its own by CUDA_VISIBLE_DEVICES, as outside of a container.
 
 Sources of the options: https://apptainer.org/docs/user/1.3/cli/apptainer_exec.html,
 https://docs.podman.io/en/v5.2/markdown/podman-run.1.html, https://github.com/NVIDIA/enroot/blob/v3.5.0/doc/cmd/start.md
@@ -29,16 +29,16 @@ OF_IMAGE = frozenset({"PATH", "HOME"})
 CONTAINER = "KANT_CONTAINER"
 """The variable from which `srun` reads the container of its tasks."""
 INITS = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit", "/usr/bin/catatonit")
-"""Paths where Podman finds the program for its option --init. Without it a command is process 1 of its container, and
-signals that it does not handle have no effect.
+"""Paths where Podman finds the program for its option --init. Without that program the command is process 1 of its
+container, and signals that the command does not handle have no effect.
 """
 NOT_BOUND = {"apptainer": ":,^", "podman": ":", "enroot": ": "}
-"""The characters at which a runtime splits the paths of a mount; none of the three reads them escaped in both paths."""
+"""The characters at which a runtime splits the paths of a mount; they cannot be escaped in both paths."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def runtime() -> str:
-    """The path of the runtime of this machine; empty if there is none."""
+    """Return the path of this machine's container runtime; "" if there is none."""
     return next(filter(None, map(shutil.which, RUNTIMES)), "")
 
 
@@ -64,9 +64,9 @@ def check_image(image: str, mounts: tuple[str, ...], folder: str, found: str, wh
 
 
 class Container(Struct, frozen=True):
-    """A command line that wraps another one, between `before` and `after`. The names of its environment variables
-    follow the first part of `before`, each after `option`; without an `option` the environment is inherited. `cleanup`
-    removes what a killed runtime leaves behind.
+    """A command line that wraps a job's command: `before`, the names of the environment variables, each after `option`
+    (without an `option` the environment is inherited), `after`, and the command. `cleanup` removes what a killed
+    runtime leaves behind.
     """
 
     before: tuple[str, ...]
@@ -76,17 +76,17 @@ class Container(Struct, frozen=True):
 
     @staticmethod
     def read(text: str) -> Container:
-        """The container described in the environment of a job."""
+        """Return the container described by a text in the environment of a job (CONTAINER)."""
         return msgspec.json.decode(text, type=Container)
 
     def around(self, command: Sequence[str], env: Iterable[str]) -> list[str]:
-        """The command in the container, with these variables of the environment."""
+        """Return the command line that runs `command` in the container, with the variables named in `env`."""
         names = sorted(name for name in env if NAME.fullmatch(name) and name not in OF_IMAGE)
         return [*self.before, *(_each(self.option, names) if self.option else ()), *self.after, *command]
 
 
 def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus: bool) -> Container:
-    """The container of a run, by the runtime that was found."""
+    """Return the container of a run with the runtime at the path `found`."""
     folder = spec.workdir
     binds = [f"{folder}:{folder}", *(each if ":" in each else f"{each}:{each}" for each in mounts)]
     match Path(found).name:
@@ -109,17 +109,17 @@ def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus:
         case _:
             words = ["start", "--rw", *_each("--mount", [_mount(bind) for bind in binds])]
             words += ["--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
-            # without it an image that does not set it has no CUDA
+            # without this variable there is no CUDA in images that do not set it
             words += ["--env", "NVIDIA_DRIVER_CAPABILITIES=all"] if gpus else []
             inside = ("sh", "-c", 'cd "$0" && exec "$@"', folder)  # enroot has no option for the folder
             return Container((found, *words), (image, *inside), "--env")
 
 
 def contained(spec: Spec, image: str, mounts: tuple[str, ...], gpus: bool, tasks_only: bool) -> Spec:
-    """Wrap a run in its image, with the runtime of this machine; with `tasks_only`, only the tasks that `srun` starts
-    in it.
+    """Return the spec of a run in its image, with this machine's runtime; with `tasks_only`, only tasks of `srun` run
+    in the image.
 
-    Raises OSError if there is no longer a runtime.
+    Raises OSError if this machine has no container runtime any more.
     """
     if not image:
         return spec
@@ -135,7 +135,7 @@ def contained(spec: Spec, image: str, mounts: tuple[str, ...], gpus: bool, tasks
 
 
 def step_container(image: str, mounts: tuple[str, ...], folder: str, env: Mapping[str, str]) -> Container:
-    """The container for a task of `srun --container-image`. Raises OSError if this machine cannot have it."""
+    """Return the container for a task of `srun --container-image`. Raises OSError if this machine cannot run it."""
     found = runtime()
     try:
         check_image(image, mounts, folder, found, "this machine")

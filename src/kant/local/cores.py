@@ -1,4 +1,4 @@
-"""Chooses the cores of a run: as many as its job requests, and the least used ones."""
+"""Chooses the CPU cores of a run: as many as its job requests, the least used cores first."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Place = list[list[int]]
 
 
 def counted(place: Place) -> int:
-    """Return the thousandths of a core that count for a place; 0: cores are not limited."""
+    """Return the milli-cores allocated at a place; 0: the run is not limited to certain cores."""
     return sum(piece[CPU] for piece in place)
 
 
 def share(cores: tuple[int, ...], milli: int, others: Iterable[tuple[tuple[int, ...], int]]) -> tuple[int, ...]:
-    """Return cores for `milli` thousandths; each of the `others` is cores with the total of thousandths held on them.
+    """Return the least used `cores` for `milli` milli-cores. `others` has the cores and milli-cores of each other run.
 
-    While all jobs request whole cores and fit, no two share one. Empty if nothing is requested, or more than there are.
+    No two runs share a core if all request whole cores and fit. Empty if no cores, or more than exist, are requested.
     """
     wanted = -(-milli // 1000)
     if not 0 < wanted <= len(cores):

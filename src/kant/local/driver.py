@@ -1,8 +1,8 @@
 """The driver of one machine: passes requests and process events to the core, and executes its plans.
 
-It is one loop in one thread. A turn processes what has happened, decides, writes all changes to the record store in one
-transaction, and only then starts and stops processes and answers requests. The store and the folders of the runs are
-authoritative: after a restart the state is rebuilt from them.
+The driver is one loop in one thread. A turn of the loop processes events, decides, writes all changes to the record
+store in one transaction, and only then starts and stops processes and answers requests. The store and the folders of
+the runs are authoritative: after a restart the state is rebuilt from them.
 
 Long: a turn, and everything that may happen between two turns, can be read in one place, in the order of the writes.
 """
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from kant.local.telemetry import LocalTelemetry
 
 log = logging.getLogger("kant.local")
-PACE = 0.005  # minimum seconds between two turns; a turn is also not shorter than the last one
+PACE = 0.005  # minimum seconds between two turns; the pause is also not shorter than the last turn
 ALL = ""  # means all queues
 IDLE = 1.0  # seconds after which a turn runs without an event
-BURST = 5_000  # most submissions, and most ends of runs, in one turn
-LEAST = 50  # the lower bound of that number
+BURST = 5_000  # maximum number of submissions, and of ends of runs, in one turn
+LEAST = 50  # the lower bound of that number, which adapts to the length of turns
 TURN = 0.05  # target seconds of a turn: requests are answered between turns
 
 
@@ -97,8 +97,8 @@ class LocalDriver:
         self._ended: list[tuple[JobRecord, Exit]] = []
         self._answers: list[asyncio.Future[None]] = []
         self._awake = asyncio.Event()
-        self._resizes = False  # an elastic run must be sent its size, or must follow it
-        self._anew = False  # the state has to be rebuilt
+        self._resizes = False  # whether an elastic run must be sent its size, or has yet to follow it
+        self._anew = False  # whether the state has to be rebuilt
         self.finished: Callable[[], list[JobRecord]] = list  # the latest finished jobs
         self.learned: SavedCalibration | None = None  # start-forecast calibration of the previous process
         self.rounds: LiveRounds | None = None  # asks a solver, if the profile uses one
@@ -111,7 +111,7 @@ class LocalDriver:
     # --- the state, from the store and the folders ----------------------------------------------------
 
     def adopt(self, records: list[JobRecord]) -> None:
-        """Adopt the jobs of the last Kant, and find out the state of each of their runs. `build` comes next."""
+        """Adopt the jobs of the previous process of Kant, and find out the state of their runs. Then call `build`."""
         for record in sorted(records, key=lambda record: record.seq):
             self.jobs.records[record.id] = record
         for record in list(self.jobs.records.values()):
@@ -132,7 +132,7 @@ class LocalDriver:
                 self.launcher.stop(record)
 
     def _take_back(self, record: JobRecord) -> None:
-        """End a slot of the last Kant."""
+        """End a slot (a run without a job) of the previous process of Kant."""
         if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
             record.phase, record.stopping = JobPhase.STOPPING, CANCELLED
             self.jobs.touch(record)
@@ -190,7 +190,7 @@ class LocalDriver:
         log_event(log, "state built", jobs=len(self.jobs.records), inside=len(inside))
 
     def set_queues(self, queue_config: QueueConfig) -> None:
-        """Replace queues and quotas. The queues of all current jobs must be among the new ones."""
+        """Replace queues and quotas. The new queues must include those of all current jobs."""
         self.settings = replace(self.settings, queue_config=queue_config)
         self._tell_queues()
 
@@ -205,7 +205,7 @@ class LocalDriver:
         self._tell_queues()
 
     def _queues(self) -> QueueConfig:
-        """Return the queues for the core: paused ones are on hold."""
+        """Return the queues for the core, of which the paused queues are on hold."""
         found = self.settings.queue_config
         if not self.paused:
             return found
@@ -222,7 +222,7 @@ class LocalDriver:
         self._awake.set()
 
     def _grow(self) -> None:
-        """Machines have joined or changed: update every component that counts nodes."""
+        """Update every component that counts nodes, after machines have joined or changed."""
         cluster = self.machines.added_to(self.settings.cluster)
         self.settings = replace(self.settings, cluster=cluster)
         self.launcher.settings = replace(self.launcher.settings, cluster=cluster)
@@ -263,7 +263,7 @@ class LocalDriver:
         self._awake.set()
 
     def _end(self, record: JobRecord) -> bool:
-        """Start the tail of an elastic run, in which it is not preempted. Return False if it has no tail to come."""
+        """Start the tail (last phase, not preemptible) of an elastic run. Return False if there is none to start."""
         if record.submission.contract is None or record.id not in self.jobs.core_id:
             return False
         try:
@@ -276,8 +276,8 @@ class LocalDriver:
         return ends
 
     def _follow_contracts(self) -> float:
-        """Start tails that are due; stop runs that keep GPUs beyond the time to give them back. Return the seconds
-        until the next check.
+        """Start the tails of elastic runs that are due, and stop runs that did not give back GPUs in time. Return the
+        seconds until the next check.
         """
         wait = IDLE
         for record, seconds in self.elastic.due():
@@ -291,7 +291,7 @@ class LocalDriver:
         return wait
 
     def hold(self, record: JobRecord) -> None:
-        """Hold a waiting job. Raises InputError for any other."""
+        """Hold a waiting job. Raises InputError for a job that does not wait."""
         if record.phase is JobPhase.HELD:
             return
         if record.phase not in (JobPhase.WAITING, JobPhase.BLOCKED):
@@ -302,7 +302,7 @@ class LocalDriver:
         self._awake.set()
 
     def release(self, record: JobRecord) -> None:
-        """Release a held job. Raises InputError for any other."""
+        """Release a held job. Raises InputError for a job that is not held."""
         if record.phase is not JobPhase.HELD:
             raise InputError(f"job {record.id}", "a job that is held", str(record.phase))
         record.phase = JobPhase.BLOCKED
@@ -343,7 +343,7 @@ class LocalDriver:
         self._awake.set()
 
     def gpus_used(self, gpus: Mapping[int, Use]) -> None:
-        """Record the GPUs' use, and stop interactive jobs that leave theirs idle for too long."""
+        """Record the use of GPUs, and stop interactive jobs whose GPUs are idle for too long."""
         for record in self.gpu_use.look(gpus, list(self.jobs.records.values()), self.clock.micros()):
             log_event(log, "GPUs are taken from a job", logging.WARNING, job=record.id, error=self.gpu_use.reason)
             self.cancel(record, self.gpu_use.reason)
@@ -359,7 +359,7 @@ class LocalDriver:
 
     @property
     def gpu_complaint(self) -> str:
-        """Return which GPUs and machines accept no new job, and why; "" if all do."""
+        """Return which GPUs and machines accept no new job, and why; "" if all accept jobs."""
         gpus = self.health.complaint if self.health is not None else ""
         return "; ".join(filter(None, (gpus, self.machines.complaint)))
 
@@ -393,7 +393,7 @@ class LocalDriver:
                 self.settings.journals.close()
 
     def turn(self, last: bool = False) -> float:
-        """Process events, decide, write, execute. Return the seconds until the next turn if nothing happens."""
+        """Process events, decide, write and execute. Return the seconds until the next turn if no event comes."""
         began = time.monotonic()
         came, self._new = self._new[: self._burst], self._new[self._burst :]
         for record in came:
@@ -461,7 +461,7 @@ class LocalDriver:
         return 0.0 if self._new or self._ended or writes else min(wait, SOON) if self._resizes else wait
 
     def _tell_sizes(self) -> None:
-        """Send elastic runs the sizes that are on disk."""
+        """Send elastic runs their new sizes, which are already on disk."""
         try:
             self._resizes = self.elastic.tell()
         except OSError as error:  # retried in the next turn
@@ -473,11 +473,11 @@ class LocalDriver:
         self.executor.execute(plan)
 
     def alive(self) -> list[JobRecord]:
-        """Return all jobs that have not ended, including new ones that the next turns will process."""
+        """Return all jobs that have not ended, including new jobs that no turn has processed yet."""
         return [*self.jobs.records.values(), *self._new]
 
     def _commit(self, came: list[JobRecord]) -> bool:
-        """Write changed records, and answer requests. Return False if they cannot be written: then nothing starts."""
+        """Write changed records, and answer requests. Return False if the write fails; then nothing may start."""
         changed, answers = list(self.jobs.dirty.values()), self._answers
         for record in changed:
             if record.is_over:
@@ -525,7 +525,7 @@ class LocalDriver:
 
 
 def _is_inside(record: JobRecord) -> bool:
-    """Whether the core has a job: it waits, runs, or will wait again once its run has stopped."""
+    """Return whether the core has a job: it waits, runs, or will wait again once its run has stopped."""
     if record.phase is not JobPhase.STOPPING:
         return record.phase in (JobPhase.WAITING, JobPhase.RUNNING)
     if record.stopping == "limit":

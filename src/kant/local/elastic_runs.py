@@ -1,8 +1,8 @@
-"""Elastic runs on this machine: sends each run its size and its tail, and reads its progress.
+"""Elastic runs on this machine: tells each run its size and when its tail (last phase of training) begins.
 
 The record store says what a run holds. A line is added to the run's event file, and synced to disk, only after the
-store is written. So after a crash at any point, the next Kant process finds what has not been sent yet. GPUs that a run
-gives back stay reserved until the run confirms, or is stopped because it did not confirm within its grace period.
+store is written. So after a crash at any point, the next process of Kant finds what has not been sent yet. GPUs that a
+run gives back stay reserved until the run confirms, or is stopped since it did not confirm within its grace period.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from kant.model.elastic import Contract, Resize, RunReport, report_path
 from kant.model.placement import MASK, NODE, WIDTH
 
 SPARE = 1.2
-"""A tail begins early by this factor of the length that its present speed predicts."""
+"""The time kept for a tail before the time limit, as a multiple of the tail's length at the present speed."""
 OFTEN = 1.0  # seconds between two checks of a run that may reach its tail
 SOON = 0.05  # seconds between two checks of runs with an event to follow
 
 
 class ElasticRuns:
-    """The runs of elastic jobs, which have a contract. `now` returns microseconds since the Unix epoch."""
+    """The runs of jobs with a contract (elastic training jobs). `now` returns microseconds since the Unix epoch."""
 
     def __init__(self, launcher: Launcher, now: Callable[[], int]) -> None:
         self.launcher = launcher
         self.now = now
-        self._events: dict[str, tuple[int, list[Resize]]] = {}  # for the present attempt of a job
+        self._events: dict[str, tuple[int, list[Resize]]] = {}  # by job: the present attempt and its events
         launcher.shed, launcher.begins = self.shed, self.begins
 
     def events(self, record: JobRecord) -> list[Resize]:
-        """Return all events of the present run; empty before it begins."""
+        """Return all events of a job's present run; empty before the run begins."""
         attempt, found = self._events.get(record.id, (-1, []))
         if attempt != record.attempt:
             found = _read(self._file(record, record.attempt))
@@ -55,7 +55,7 @@ class ElasticRuns:
     def _file(self, record: JobRecord, attempt: int) -> Path:
         return self.launcher.folder(record, attempt) / "elastic.jsonl"
 
-    # --- its size ------------------------------------------------------------------------------------------------
+    # --- the size of a run ---------------------------------------------------------------------------------------
 
     def shed(self) -> list[Place]:
         """Return the devices that runs have to give back but may still be using."""
@@ -81,8 +81,8 @@ class ElasticRuns:
         return {"KANT_ELASTIC": str(file), "KANT_CONTRACT": msgspec.json.encode(contract).decode()}
 
     def tell(self) -> bool:
-        """Send runs their new sizes, except for GPUs that other runs still use. Raises OSError. Return whether to look
-        again soon."""
+        """Send runs their new sizes, unless other runs still use the new GPUs. Raises OSError. Return whether to call
+        this again soon."""
         soon = False
         stopping = [place for record, place in self.launcher.holds.values() if record.stopping]
         for record, contract, events, report in self.runs():
@@ -117,15 +117,15 @@ class ElasticRuns:
             os.fsync(out.fileno())
         events.append(resize)
 
-    # --- its tail ------------------------------------------------------------------------------------------------
+    # --- the tail of a run ---------------------------------------------------------------------------------------
 
     def is_ending(self, record: JobRecord) -> bool:
-        """Whether a run is in its tail."""
+        """Return whether a job's run is in its tail."""
         events = self.events(record) if record.submission.contract is not None else []
         return record.phase is JobPhase.RUNNING and bool(events) and events[-1].tail is not None
 
     def due(self) -> list[tuple[JobRecord, float]]:
-        """Return the runs with the seconds until the tail of each must begin, by its budget or its limit."""
+        """Return each run with the seconds until the next check of its tail; 0: the tail must begin now."""
         return [
             (record, self._due_in(record, contract, events, report))
             for record, contract, events, report in self.runs()
@@ -142,8 +142,8 @@ class ElasticRuns:
         return max(min(limit - ran - SPARE * needed, OFTEN), 0.0)
 
     def end(self, record: JobRecord) -> bool:
-        """Start the tail of a run. Return False if it has no tail, or is already in it. Raises OSError, with nothing
-        changed.
+        """Start the tail of a job's run. Return False if the job has no tail, or the tail has begun. Raises OSError,
+        with nothing changed.
         """
         for run, contract, events, report in self.runs():
             if run is record and contract.tail and events[-1].tail is None:
@@ -153,7 +153,7 @@ class ElasticRuns:
         return False
 
     def sentence(self, record: JobRecord) -> str:
-        """Return the size and tail of a run in words; "" without a contract."""
+        """Return the size and tail of a job's run in words; "" if it does not run or has no contract."""
         events = self.events(record) if record.submission.contract is not None else []
         if record.phase is not JobPhase.RUNNING or not events:
             return ""
@@ -188,7 +188,7 @@ def _last_report(file: Path, events: list[Resize]) -> RunReport:
 
 
 def _shed(record: JobRecord, events: list[Resize], report: RunReport) -> Place:
-    """Return the devices of a run's last confirmed event and of later events that it does not hold now."""
+    """Return the devices that a run may still use but no longer holds, by its last confirmed and later events."""
     kept = devices(record.place)
     used: dict[int, int] = {}
     for event in events[max(report.number, 1) - 1 :]:

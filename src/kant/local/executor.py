@@ -66,7 +66,7 @@ class LocalExecutor(PlanExecutor):
         self.jobs.finish(record, JobPhase.REJECTED, public_sentence(reject.reason))
 
     def on_expire(self, expire: Expire) -> None:
-        """Fail a job that has reached its limit; requeue it if its retries allow."""
+        """Stop a job that has reached its time limit: it fails, or waits again if it has retries left."""
         jobs, record = self.jobs, self.jobs.by_core[expire.job]
         record.failures += 1
         super().on_expire(expire)
@@ -78,7 +78,7 @@ class LocalExecutor(PlanExecutor):
             jobs.finish(record, JobPhase.FAILED, over_limit(record, jobs.clock.micros()))
 
     def stop(self, record: JobRecord, why: str) -> None:
-        """Stop the run of a job. If it has not begun, the job only loses its place."""
+        """Stop the run of a job for the reason `why`. If the run has not begun, the job waits again without a place."""
         launcher = self.jobs.launcher
         if launcher.cancel_start(record):
             record.phase, record.started, record.place = JobPhase.WAITING, -1, []

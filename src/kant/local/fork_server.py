@@ -2,8 +2,8 @@
 interpreter.
 
 It is started as `python -I -S -E fork_server.py` with a socket as its standard input. A request is the folder of a run;
-the response is `PID START` (ticks since boot) with a pidfd of the new supervisor, or `-ERRNO` on failure. It exits when
-the other end of the socket is closed. Its supervisors do not depend on it.
+the response is `PID START` (ticks since boot) with a pidfd of the new supervisor, or `-ERRNO` on failure. The server
+exits when the other end of the socket is closed. Its supervisors then continue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ else:
     from kant.local.supervisor import boot_id, fields, main
 
 MOST = 1 << 13  # bytes of a message
-HELD_BACK = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}  # until a new supervisor can handle them
+HELD_BACK = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}  # blocked until a new supervisor can handle them
 
 
 def serve(asked: socket.socket) -> None:
@@ -59,11 +59,11 @@ def _supervise(asked: socket.socket, folder: str) -> None:
 
 
 def _tell(asked: socket.socket, pid: int) -> None:
-    """Send the supervisor's process id. While SIGCHLD is blocked the id cannot be reused."""
+    """Send the supervisor's process id. Call this while SIGCHLD is blocked, so that the id cannot be reused."""
     answer = b"%d %d" % (pid, int((fields(pid) or ["0"] * 20)[19]))
     try:
         handle = os.pidfd_open(pid)
-    except OSError:  # the kernel may lack it
+    except OSError:  # this Linux may have no pidfds
         asked.send(answer)
         return
     try:

@@ -21,7 +21,7 @@ PATIENCE = 1.0  # seconds for a server to exit before it is killed
 
 @dataclass(frozen=True, slots=True)
 class ForkedProcess:
-    """A new process: its id, its start in ticks since boot, and a pidfd, -1 if there is none."""
+    """A new process: its id, its start in ticks since boot, and a pidfd (-1: none)."""
 
     pid: int
     start: int
@@ -47,13 +47,13 @@ class ForkServer:
         return len(self._open) < MOST
 
     def ask(self, folder: Path, then: Callable[[Answer], None]) -> None:
-        """Request the supervisor of a run; `then` gets the response. Raises OSError, and then none is created."""
+        """Request a supervisor for a run; `then` gets the response. Raises OSError, and then creates no supervisor."""
         if self._socket is None:
             self._start()
         assert self._socket is not None
         try:
             self._socket.send(os.fsencode(folder))
-        except (BrokenPipeError, ConnectionResetError):  # it was killed
+        except (BrokenPipeError, ConnectionResetError):  # the server was killed
             self._gone()
             self._start()
             self._socket.send(os.fsencode(folder))

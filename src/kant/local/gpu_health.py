@@ -20,9 +20,9 @@ EVERY = 10.0  # seconds between two checks
 
 
 class GpuHealth:
-    """Unhealthy GPUs, by index, with the reason (`ailing`). No running job is stopped for this.
+    """Monitors GPUs: `ailing` has the unhealthy GPUs by index, with the reason. No running job is stopped for this.
 
-    `changed` is called from the loop when they change, `used` after each check with the GPUs' use.
+    The event loop calls `changed` when `ailing` changes, and `used` after each check with the GPUs' use.
     """
 
     def __init__(self, library: Any, devices: Sequence[Device], every: float = EVERY) -> None:
@@ -61,11 +61,11 @@ class GpuHealth:
 
     @property
     def complaint(self) -> str:
-        """Return which GPUs accept no new job, and why; "" if all do."""
+        """Return which GPUs accept no new job, and why; "" if all accept jobs."""
         return "; ".join(f"GPU {gpu} accepts no new jobs: {why}" for gpu, why in sorted(self.ailing.items()))
 
     def settle(self, core: Core) -> None:
-        """Take devices of unhealthy GPUs out of service once they are free, and return healthy ones."""
+        """Take devices of unhealthy GPUs out of service once no job holds them; put healthy GPUs back into service."""
         state = core.state
         before, free = state.health.lost.get(0, 0), state.table[0, c.DEVICES : c.DEVICES + len(self.devices)].tolist()
         lost = sum(

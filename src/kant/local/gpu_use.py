@@ -17,8 +17,8 @@ WARNED = 0.5
 
 @dataclass(slots=True)
 class JobUse:
-    """GPU use of a run: the sum over `looks` of the fraction of time that its GPUs were busy, and the last fraction;
-    MiB of their memory in use, in total, and the peak; and since when none was busy (microseconds on Kant's clock).
+    """GPU use of a run: the fraction of time in which its GPUs were busy (the sum over `looks` checks, and the last),
+    MiB of their memory in use, in total, and the peak, and since when no GPU was busy (microseconds on Kant's clock).
     """
 
     attempt: int
@@ -32,7 +32,7 @@ class JobUse:
 
 
 class GpuUse:
-    """GPU use of all runs. `limit_s`: an interactive job whose GPUs idle for this long is stopped; 0: no job is."""
+    """GPU use of all runs. An interactive job whose GPUs idle for `limit_s` seconds is stopped (0: never)."""
 
     def __init__(self, places: Sequence[Device], limit_s: float = 0.0) -> None:
         self.places = places
@@ -61,7 +61,7 @@ class GpuUse:
         return [record for record in records if self._idles(record, now) >= self.limit > 0]
 
     def of(self, record: JobRecord) -> list[Use]:
-        """Return the use of a job's GPUs; empty if one of them is not measured."""
+        """Return the use of each of a job's GPUs; empty if the use of any of them is not measured."""
         mask = devices(record.place).get(0, 0)
         gpus = sorted({device.gpu for place, device in enumerate(self.places) if mask >> place & 1})
         return [self.gpus[gpu] for gpu in gpus] if all(gpu in self.gpus for gpu in gpus) else []
@@ -72,7 +72,7 @@ class GpuUse:
         return now - found.idle_since if found is not None and terminal is not None and terminal.pty else 0
 
     def warning(self, record: JobRecord, now: int) -> str:
-        """Return the warning for a job that has been idle for half of the limit; "" for others."""
+        """Return the warning for a job whose GPUs have been idle for half of the limit; "" for other jobs."""
         idles = self._idles(record, now)
         if not self.limit or idles < WARNED * self.limit:
             return ""

@@ -1,7 +1,7 @@
 """The jobs of this machine that have not ended: their records, their ids in the core, and their dependencies.
 
-A changed record is `dirty` until the driver has written it. All changes to a job are made here, so that the core, the
-launcher and the record agree.
+A changed record is `dirty` until the driver has written it. This module makes all changes to jobs, so that the core,
+the launcher and the record agree.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from kant.model.units import SECOND
 class LocalJobs:
     """The jobs: `records` has them by id, in order of submission. `notes` has the last reason why each job waits.
 
-    `core` is the present core; `ready` says whether there is one. `wake` is called when a job enters the core. `nodes`
-    are the cluster's.
+    `core` is the present core; `ready` says whether there is a core. `wake` is called when a job enters the core.
+    `nodes` are the nodes of the cluster.
     """
 
     core: Core
@@ -52,14 +52,14 @@ class LocalJobs:
         self.dirty: dict[str, JobRecord] = {}
         self.waits_for: dict[str, dict[str, None]] = {}
         self.ready = False
-        self.later: dict[str, int] = {}  # jobs that may not start before a time, with that time
+        self.later: dict[str, int] = {}  # by job that may not start yet: the time from which on it may start
         self.inside: dict[int, set[str]] = {}  # by array with a limit: its jobs in the core
-        self.throttled: dict[int, dict[str, None]] = {}  # by array: the jobs that wait for one of those to end
+        self.throttled: dict[int, dict[str, None]] = {}  # by array: the jobs that wait until one in `inside` ends
         self._alike: tuple[tuple[str, str, int], str | None] | None = None  # the last result of `_like`
         self.refusals: dict[str, int] = {}  # how often each job's run could not begin
 
     def follow(self, core: Core) -> None:
-        """Use a new core, which no job has entered yet."""
+        """Use a new core, which has no jobs yet."""
         self.core = core
         self.ready = True
         self.by_core.clear()
@@ -68,7 +68,7 @@ class LocalJobs:
         self.throttled.clear()
 
     def enter(self, record: JobRecord, moment: int, came: int = -1) -> None:
-        """Submit a job to the core; `came`: its submission time if that is earlier."""
+        """Submit a job to the core at `moment`; `came` is its submission time, if that is earlier (-1: it is not)."""
         if record.submission.array_most:
             self.inside.setdefault(record.array, set()).add(record.id)
         name = self.core.fresh_id(record.id)
@@ -115,8 +115,8 @@ class LocalJobs:
         self.core.happen(JobLimited(self.core.now, self.core_id[record.id], limit))
 
     def fill(self, record: JobRecord, closes: bool = False) -> bool:
-        """Record the job that a slot got; with `closes`, prevent the slot from getting one. Return False if it has no
-        job. Raises OSError.
+        """Record the job that a slot got; with `closes`, prevent the slot from getting a job. Return False if the slot
+        has no job. Raises OSError.
         """
         folder = self.launcher.folder(record)
         if closes:
@@ -155,7 +155,7 @@ class LocalJobs:
         self.dirty[record.id] = record
 
     def block(self, record: JobRecord) -> None:
-        """Let a job wait for its dependencies, or submit it to the core."""
+        """Let a job wait for its dependencies or, if none is pending, submit it to the core."""
         if record.phase not in (JobPhase.BLOCKED, JobPhase.WAITING) or record.id in self.core_id:
             return
         if (pending := self._pending(record)) is not None:
@@ -178,7 +178,7 @@ class LocalJobs:
         self.wake()
 
     def wake_after(self, record: JobRecord) -> None:
-        """Check the jobs again that depend on a job which has started or ended."""
+        """Check the jobs that depend on a job which has started or ended."""
         for other in self.waits_for.pop(record.id, {}):
             if other in self.records:
                 self.block(self.records[other])
@@ -210,7 +210,7 @@ class LocalJobs:
         return None
 
     def _state_of(self, record: JobRecord, other: str, when: str) -> str:
-        """Return `met` or `pending` for a dependency, or the sentence why it can never be met."""
+        """Return `met` or `pending` for a dependency, or a sentence that says why it can never be met."""
         name, _, delay = other.partition("+")
         ahead = self.records.get(name)
         phase = ahead.phase if ahead is not None else self.book.phase_of(name)
@@ -221,7 +221,7 @@ class LocalJobs:
             begin = ahead.started + int(delay or 0) * 1_000_000 if ahead.started >= 0 else -1
             if begin > self.clock.micros():
                 self.later[record.id] = begin
-                self.wake()  # the driver sleeps no longer than until then
+                self.wake()  # so that the driver's next turn comes at that time at the latest
                 return "pending"
             return "met"
         if not is_over:
@@ -240,7 +240,7 @@ class LocalJobs:
         return _named(record)
 
     def _like(self, record: JobRecord) -> str | None:
-        """Return the first earlier job of its user and name that has not ended, outside its own array; or None."""
+        """Return the first earlier job with the same user and name that has not ended, outside its array; or None."""
         own = (record.user, record.submission.name, record.array if record.array >= 0 else record.seq)
         if self._alike is not None and self._alike[0] == own:  # the jobs of an array check one after the other
             found = self._alike[1]
@@ -255,7 +255,7 @@ class LocalJobs:
         return other is not None and (other.user, other.submission.name) == own[:2] and not other.is_over
 
     def _postponed(self, record: JobRecord) -> str | None:
-        """Return why a job without pending dependencies may not start yet; `block` runs again when that may change."""
+        """Return why a job without pending dependencies may not start yet, or None. `block` is called again later."""
         submission = record.submission
         begin = round(submission.begin * 1e6)
         if begin > self.clock.micros():
@@ -267,7 +267,7 @@ class LocalJobs:
         return None
 
     def _make_room(self, record: JobRecord) -> None:
-        """Admit jobs that the limit of their array held back, in order, after another job of the array has gone."""
+        """Admit jobs that waited because of their array's limit, in order, after a job of the array has left."""
         inside = self.inside.get(record.array)
         if inside is None or record.id not in inside:
             return
@@ -280,7 +280,7 @@ class LocalJobs:
                 self.block(other)
 
     def let_begin(self) -> int:
-        """Admit jobs whose time has come. Return the microseconds until the next, -1 for none."""
+        """Admit jobs whose begin time has come. Return the microseconds until the next begin time, -1 if none."""
         now = self.clock.micros()
         for job in [job for job, begin in self.later.items() if begin <= now]:
             del self.later[job]
@@ -289,7 +289,7 @@ class LocalJobs:
         return min(self.later.values(), default=now - 1) - now
 
     def finish(self, record: JobRecord, phase: JobPhase, reason: str) -> None:
-        """End a job."""
+        """Record the end of a job in this phase, and the reason."""
         record.phase, record.reason, record.ended = phase, reason, self.clock.micros()
         record.place = []
         self.notes.pop(record.id, None)

@@ -1,4 +1,4 @@
-"""Starts and stops runs. A place is assigned at once; the process starts once the place is empty."""
+"""Starts and stops runs. Resources are assigned at once; the process starts once no other run uses them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 Place = list[list[int]]
 Run = SupervisedRun | JoinedRun
 IDLE = ("sleep", "infinity")
-SLICE = 0.02  # seconds of starting runs before other work
+SLICE = 0.02  # seconds for which runs are started at a time
 
 
 class Launcher:
-    """The live runs by job, with their places; and the runs to begin, in the order of the plans."""
+    """The live runs by job, with their places (allocations), and the runs to begin, in the order of the plans."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Launcher:
         return bool(self.planned or self._to_begin)
 
     def folder(self, record: JobRecord, attempt: int | None = None) -> Path:
-        """Return the folder of a run of a job; by default the current one."""
+        """Return the folder of a run of a job, by default of the current run."""
         return self.settings.runs / record.id / str(record.attempt if attempt is None else attempt)
 
     def plan(self, record: JobRecord, place: Place) -> None:
@@ -84,7 +84,7 @@ class Launcher:
         self.planned[record.id] = (record, place)
 
     def resize(self, record: JobRecord, place: Place) -> None:
-        """Change the place of an elastic run, at once or for its start."""
+        """Change the place of an elastic run: at once or, if it has not begun, for its start."""
         if record.id in self.planned:
             self.planned[record.id] = record, place
         else:
@@ -99,7 +99,7 @@ class Launcher:
         return self.planned.pop(record.id, None) is not None
 
     def cancel_start(self, record: JobRecord) -> bool:
-        """Cancel a run that is ready but has not begun. Return False if there is none."""
+        """Cancel a job's run that is ready but has not begun. Return False if the job has no such run."""
         if record not in self._to_begin:
             return False
         self._to_begin.remove(record)
@@ -146,7 +146,7 @@ class Launcher:
 
         def begun(at: int) -> RunPart:
             (machine, place), spec, own = parts[at], specs[at], folder
-            if at:  # it reserves the place for tasks that the command starts there
+            if at:  # this part reserves the place for tasks that the command starts on its machine
                 own = folder / f"on.{at}"
                 spec = msgspec.structs.replace(spec, command=IDLE, output="", error="", terminal=None)
                 spec = msgspec.structs.replace(spec, env=spec.env | {MARK: str(own)})
@@ -164,7 +164,7 @@ class Launcher:
         return JoinedRun(lambda: begun(0), others, names)
 
     def _here(self, folder: Path, spec: Spec) -> RunPart:
-        """Return the part on this machine, begun at most once. Raises OSError."""
+        """Return the part of a run on this machine; begin it if it was never begun. Raises OSError."""
         if not (folder / "spec.json").exists():
             return begin(folder, spec, self.server)
         found = find(folder)
@@ -175,8 +175,8 @@ class Launcher:
     def _spec(
         self, record: JobRecord, folder: Path, machine: Machine | None = None, place: Place | None = None
     ) -> Spec:
-        """Return the spec of a run, and assign its cores. Raises InputError if its user no longer exists. With a
-        `place`: the spec of that part, on `machine` or here. A machine assigns its own cores."""
+        """Return the spec of a run, or of its part at `place` on `machine` (None: this machine). Assign cores, unless
+        a joined machine does so itself. Raises InputError if the run's user no longer exists."""
         place, base = record.place if place is None else place, self.settings.cgroups
         cores: tuple[int, ...] = ()
         if machine is None:
@@ -202,13 +202,13 @@ class Launcher:
             spec = msgspec.structs.replace(spec, memory_mib=most_memory(place))
         if self.settings.trace_key:
             spec.env[VARIABLE] = traceparent(self.settings.trace_key, record)
-        if machine is not None:  # a joined machine has its own
+        if machine is not None:  # a joined machine uses its own container runtime
             return spec
         wanted = record.submission
         return contained(spec, wanted.image, wanted.mounts, wanted.gpus > 0, wanted.slurm)
 
     def _host(self, node: int) -> Host:
-        """The machine of a node of the cluster."""
+        """Return the machine of a node (index in the cluster)."""
         machine, machines = self.machines.at(node), self.machines
         if machine is not None:
             return Host(machine.name, machine.known.visible)
@@ -225,7 +225,7 @@ class Launcher:
         return self.folder(record) / f"on.{at}" if at else self.folder(record)
 
     def stop_all(self) -> None:
-        """Stop the runs in `to_stop`, which needs no disk."""
+        """Stop the runs in `to_stop`. This works even if the disk is full."""
         stops, self.to_stop = self.to_stop, []
         for record in stops:
             self.stop(record)
@@ -254,7 +254,7 @@ class Launcher:
         return sent
 
     def find(self, record: JobRecord) -> Run | Exit | None:
-        """Return the state of a run of the last Kant, and watch it if it lives. Raises OSError."""
+        """Return the state of a run from the previous process of Kant, and watch it if it lives. Raises OSError."""
         self.holds[record.id] = (record, record.place)
         joined = self._run(record, self.folder(record))
         if joined is not None:
@@ -284,7 +284,7 @@ class Launcher:
         run.watch(asyncio.get_running_loop())
 
     def gone(self, record: JobRecord) -> None:
-        """Note that a run has left its place."""
+        """Record that a run has ended and no longer uses its place."""
         self.runs.pop(record.id, None)
         self.holds.pop(record.id, None)
         self.cores.pop(record.id, None)
@@ -297,9 +297,9 @@ class Launcher:
 
 
 def clash(new: Place, held: Place) -> bool:
-    """Whether two places share a whole device, or both use cores or memory of a node.
+    """Return whether two places share a device, or both use cores or memory of one node.
 
-    Only a run that is being stopped can hold what another run was given, since the core assigns nothing twice.
+    Only a run that is being stopped can hold what another run was given: the core assigns no resource twice.
     """
     for a in new:
         for b in held:

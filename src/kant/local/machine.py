@@ -23,8 +23,8 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU as seen by a job: a whole GPU, or a MIG device. `gpu` is the index of the GPU, `memory` is in MiB (0:
-    unknown).
+    """One device that a job sees as a GPU: a whole GPU, or a MIG device. `gpu` is the index of the physical GPU,
+    `memory` is in MiB (0: unknown).
     """
 
     model: str
@@ -41,7 +41,7 @@ def this_machine(devices: Sequence[Device]) -> ClusterSpec:
 
 
 def found_here(cluster: ClusterSpec, devices: Sequence[Device] = ()) -> str:
-    """Return in one sentence which resources this machine, as a cluster of these devices, has for jobs."""
+    """Return in one sentence which resources this machine has for jobs, given it as a cluster, and its devices."""
     node = cluster.nodes[0]
     rest = f"{node.cpu // 1000:,} cores and {node.memory / 1024:,.0f} GiB of memory"
     if node.gpus:
@@ -60,7 +60,7 @@ def own_cores() -> tuple[int, ...]:
 
 
 def memory() -> int:
-    """Return the MiB of main memory."""
+    """Return the size of main memory in MiB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
 
 
@@ -79,7 +79,7 @@ def devices() -> list[Device]:
 
 
 def checked(found: Sequence[NvmlGpu]) -> list[Device]:
-    """Return the devices of these GPUs. Raises InputError."""
+    """Return the devices of these GPUs. Raises InputError if jobs cannot use them."""
     devices: list[Device] = []
     for index, gpu in enumerate(found):
         if gpu.mig and not gpu.slices:
@@ -96,9 +96,9 @@ def checked(found: Sequence[NvmlGpu]) -> list[Device]:
 
 
 def gpu_watts(devices: Sequence[Device]) -> int:
-    """Return the most watts that one device draws, by NVML: the largest limit of any GPU; for a MIG device, its part.
+    """Return the maximum power of one device in watts: the largest limit of any GPU by NVML; for a MIG device, a part.
 
-    Raises InputError without NVML, or if NVML does not give it.
+    Raises InputError without NVML, or if NVML does not know the limit.
     """
     library = load()
     limits = power_limits(library, len({device.gpu for device in devices})) if library is not None else []
@@ -114,7 +114,7 @@ def visible(devices: Sequence[Device]) -> tuple[str, ...]:
 
 
 def by_program() -> list[NvmlGpu]:
-    """Return the GPUs that nvidia-smi lists; none without a driver. Raises InputError."""
+    """Return the GPUs that nvidia-smi lists; [] without a driver. Raises InputError."""
     program = shutil.which("nvidia-smi")
     if program is None or not Path("/proc/driver/nvidia").exists():
         return []

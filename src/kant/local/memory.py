@@ -1,9 +1,9 @@
-"""Memory limits of runs: the kernel enforces them in a cgroup, or the supervisor checks.
+"""Memory limits of runs: Linux enforces them in a cgroup, or the supervisor checks the use of memory.
 
 The supervisor loads this file by itself, so it needs only the standard library.
 
-Only memory that a process keeps until it ends counts: anonymous and shared memory, including the swapped part. Pages of
-files can be read again and do not count. A page shared by several processes counts once: it is divided among them.
+Anonymous and shared memory counts, including the part in swap. Pages of files can be read again and do not count. A
+page shared by several processes counts once: it is divided among them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ctypes
 import os
 from collections.abc import Iterable
 
-EVERY, SELDOM = 1.0, 10.0  # seconds between two checks: at least, and at most
+EVERY, SELDOM = 1.0, 10.0  # minimum and maximum seconds between two checks
 PAUSE_FACTOR = 50  # the pause, as a multiple of the last check's core time
 SIZES = (b"RssAnon", b"RssShmem", b"VmSwap")  # of /proc/PID/status: shared pages count in full for each process
 KCMP, KCMP_VM = {"x86_64": 312, "aarch64": 272}, 1
@@ -35,13 +35,13 @@ def sizes(path: str, names: tuple[bytes, ...]) -> int | None:
 
 
 def below(pid: int) -> list[int] | None:
-    """Return the descendants of a process, found from parent to child at no cost for other processes; None if the
-    kernel does not list them."""
+    """Return the ids of the descendants of a process, without reading all processes; None if this Linux does not list
+    the children of a process."""
     if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
         return None
     found = [pid]
     for each in found:
-        with contextlib.suppress(OSError):  # it, or a thread of it, has just ended
+        with contextlib.suppress(OSError):  # the process, or one of its threads, has just ended
             for thread in os.listdir(f"/proc/{each}/task"):
                 with open(f"/proc/{each}/task/{thread}/children", "rb") as file:
                     found += map(int, file.read().split())
@@ -49,13 +49,13 @@ def below(pid: int) -> list[int] | None:
 
 
 def pause(cost: float) -> float:
-    """Return the seconds until the next check, after one that took `cost` seconds of a core."""
+    """Return the seconds until the next check, after a check that took `cost` seconds of a core."""
     return min(max(EVERY, PAUSE_FACTOR * cost), SELDOM)
 
 
 def taken(pids: Iterable[int], most: int) -> int:
-    """Return the bytes that the processes hold together. Up to `most` the result may be too high, which does no harm:
-    shared pages are expensive to determine, and this is done only if the sum is above `most`.
+    """Return how many bytes the processes hold together. A result of at most `most` may be too high, which does no
+    harm: shared pages are counted exactly, which is expensive, only if the sum is above `most`.
     """
     full = {pid: _size(pid) for pid in pids}
     total = sum(full.values())
@@ -81,13 +81,13 @@ def _size(pid: int) -> int:
 
 
 def _one_space(one: int, other: int) -> bool:
-    """Whether two processes share one address space, as after vfork, so that neither has memory of its own."""
+    """Return whether two processes share one address space, as after vfork, so that its memory counts only once."""
     number = KCMP.get(os.uname().machine)
     return number is not None and ctypes.CDLL(None).syscall(number, one, other, KCMP_VM, 0, 0) == 0
 
 
 class Cgroup:
-    """A cgroup v2 for one run, at `path`; none if `path` is empty or it cannot be created."""
+    """A cgroup v2 for one run, at `path`; `path` is "" if no cgroup was requested or created."""
 
     def __init__(self, path: str, most: int) -> None:
         self.path = ""
@@ -112,7 +112,7 @@ class Cgroup:
                 _put(f"{self.path}/cgroup.procs", 0)
 
     def killed(self) -> bool:
-        """Whether the kernel has killed one of its processes for lack of memory."""
+        """Return whether Linux has killed a process of the cgroup for lack of memory."""
         try:
             with open(f"{self.path}/memory.events", "rb") as file:
                 return any(line.startswith(b"oom_kill ") and int(line.split()[1]) > 0 for line in file)
@@ -126,7 +126,7 @@ class Cgroup:
 
 
 def remove(path: str) -> bool:
-    """Kill all processes in a cgroup, and remove it. Return False if it remains, until the processes have gone."""
+    """Kill all processes in a cgroup, and remove it. Return False if it remains because processes have not gone yet."""
     with contextlib.suppress(OSError):
         _put(f"{path}/cgroup.kill", 1)
     try:

@@ -1,4 +1,4 @@
-"""The GPUs of this machine by NVML, the library of NVIDIA's driver, through ctypes alone.
+"""The GPUs of this machine according to NVML, the library of NVIDIA's driver, called through ctypes alone.
 
 Indices are in PCI bus order, as in CUDA with the CUDA_DEVICE_ORDER that jobs get. Source: NVIDIA's NVML API Reference
 Guide (device queries, multi-instance GPU management). A GPU is unfit if NVIDIA's DCGM would report a health failure.
@@ -19,8 +19,8 @@ SUCCESS, NOT_SUPPORTED, NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED = 0, 3, 6, 15, 16
 UNCORRECTED, VOLATILE = 1, 0  # ECC errors since the driver was loaded
 SLOWDOWN = 1  # the temperature at which the hardware slows a GPU down
 HOT = "it is too hot"
-COOLER = 5  # degrees below that temperature at which a hot GPU gets work again
-USED, MOST_SAMPLES = 1, 1000  # the kind of samples for utilization; NVML keeps a few hundred
+COOLER = 5  # degrees Celsius below that temperature at which a hot GPU gets work again
+USED, MOST_SAMPLES = 1, 1000  # NVML's type of utilization samples, and the maximum read (NVML keeps a few hundred)
 WIDTH = 96  # bytes of a name or a UUID in NVML's v2 functions
 
 
@@ -29,7 +29,7 @@ class _Sample(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    """Version 2: memory that the driver keeps for itself is `reserved`, and not in use."""
+    """NVML's struct nvmlMemory_v2_t: memory that the driver keeps for itself is in `reserved`, and not in `used`."""
 
     _fields_ = (
         ("version", ctypes.c_uint), ("total", ctypes.c_ulonglong), ("reserved", ctypes.c_ulonglong),
@@ -38,8 +38,8 @@ class _Memory(ctypes.Structure):
 
 
 class Use(NamedTuple):
-    """The use of a GPU since the last call: the fraction of time in which a kernel ran, and its memory in use and in
-    total (MiB). `until`: the time of its latest sample, by NVML's clock.
+    """The use of a GPU since the last call: the fraction of time in which a CUDA kernel ran, and its memory in use and
+    in total (MiB). `until`: the time of the latest sample, by NVML's clock.
     """
 
     busy: float
@@ -71,7 +71,7 @@ class NvmlGpu:
 
 
 def load() -> Any:
-    """Load the library; None if there is none."""
+    """Load and return NVML; None if this machine does not have the library."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError:
@@ -95,7 +95,7 @@ def list_gpus(library: Any) -> list[NvmlGpu] | None:
 
 
 def power_limits(library: Any, count: int) -> list[int]:
-    """Return the most watts that each of `count` GPUs draws, by its enforced limit; empty if one does not give it."""
+    """Return the enforced power limit of each of `count` GPUs in watts; empty if any GPU does not report its limit."""
     if library.nvmlInit_v2() != SUCCESS:
         return []
     try:
@@ -110,7 +110,7 @@ def _power_limit(library: Any, index: int) -> int:
     if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)) != SUCCESS:
         return 0
     code = _call(library, "nvmlDeviceGetEnforcedPowerLimit", device, ctypes.byref(limit))
-    return limit.value // 1000 if code == SUCCESS else 0  # it is in milliwatts
+    return limit.value // 1000 if code == SUCCESS else 0  # NVML reports milliwatts
 
 
 def ailments(library: Any, count: int, before: Mapping[int, str]) -> dict[int, str]:
@@ -211,7 +211,7 @@ def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[MigDevic
 
 
 def _total(library: Any, device: ctypes.c_void_p) -> int:
-    """Return the MiB of memory of a device; 0 if the device does not give it."""
+    """Return the memory of a device in MiB; 0 if the device does not report it."""
     memory = _Memory(version=ctypes.sizeof(_Memory) | 2 << 24)
     code = _call(library, "nvmlDeviceGetMemoryInfo_v2", device, ctypes.byref(memory))
     return memory.total >> 20 if code == SUCCESS else 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Output: `data` from `offset` on; `end` is the current end of the stream. If `offset` is higher than requested,
-    the bytes between have been deleted."""
+    """A part of the output: `data` from `offset` on; `end` is the current end of the stream. If `offset` is higher than
+    requested, the bytes in between have been deleted."""
 
     offset: int
     data: bytes
@@ -37,7 +37,7 @@ def read_output(folder: Path, offset: int = 0, most: int = 1 << 20) -> Output:
                 with path.open("rb") as file:
                     file.seek(at - begin)
                     data += file.read(most - len(data))
-            except FileNotFoundError:  # it has just been deleted
+            except FileNotFoundError:  # the file has just been deleted
                 return read_output(folder, begin + size, most)
             at = first + len(data)
     return Output(first, data, end)

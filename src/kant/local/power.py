@@ -1,9 +1,9 @@
-"""Power caps as amounts (`kant.model.rules`), which every plan respects: of a machine's node, and of the whole cluster.
+"""Power caps as amounts (`kant.model.rules`) of a machine's node and of the whole cluster, which every plan respects.
 
-An amount counts thousandths of GPUs that may be in use at the same time, each with the maximum power of its model. So
-machines with different GPUs have their own caps, while a job takes as many thousandths as it has of GPUs on each
-machine. The cap of all machines together counts the same watts for each GPU, so a machine whose GPUs draw more may not
-join.
+An amount is the number of milli-GPUs that may be in use at the same time, if each GPU draws the maximum power of its
+model. So machines with different GPUs have their own caps, and a job takes as much of the amount as it has milli-GPUs
+on the machine. The cap of all machines together counts the same watts for each GPU, so a machine whose GPUs draw more
+may not join.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SHARED_POWER = "power of all machines"
 
 
 class PowerCaps(Struct, frozen=True):
-    """The power caps of GPUs in use, in watts: of each machine, and of all machines together (0: no cap); and the most
-    watts that one GPU draws (0: as NVML says).
+    """The power caps in watts: `machine` for this machine and `pool` for all machines together (0: no cap). `gpu` is
+    the maximum power of one GPU (0: as NVML says).
     """
 
     machine: int = 0
@@ -42,7 +42,7 @@ NO_CAPS = PowerCaps()
 
 def read_caps(machine: str | None, pool: str | None, gpu: str | None, virtual: bool, alone: bool = False) -> PowerCaps:
     """Return the caps that the options of the command line set. With `alone`, the power of a GPU may be given without a
-    cap; for a `virtual` machine it is required. Raises InputError with all faults.
+    cap; a cap on a `virtual` machine requires it. Raises InputError with all faults.
     """
     given = {"--power-cap": machine, "--pool-power-cap": pool, "--gpu-watts": gpu}
     watts, faults = dict.fromkeys(given, 0), list[InputError]()
@@ -77,7 +77,7 @@ def parse_watts(text: str, where: str) -> int:
 
 
 def powered_by(cap: int, gpu_watts: int, option: str) -> int:
-    """Return how many thousandths of GPUs a cap allows to be in use, each at `gpu_watts` (0: unknown, and so is that).
+    """Return how many milli-GPUs a cap (watts) allows to be in use, each GPU at `gpu_watts`; -1 if that is 0 (unknown).
 
     Raises InputError, with the name of the option, if the cap does not allow one whole GPU.
     """
@@ -87,17 +87,17 @@ def powered_by(cap: int, gpu_watts: int, option: str) -> int:
 
 
 def capped(node: Node, cap: int, gpu_watts: int) -> Node:
-    """Return a node whose GPUs in use draw at most `cap` watts together, each `gpu_watts`.
+    """Return the node with a power cap: its GPUs in use draw at most `cap` watts together, each `gpu_watts`.
 
-    Raises InputError if it could never use one whole GPU.
+    Raises InputError if the node could never use one whole GPU.
     """
     most = powered_by(cap, gpu_watts, "--power-cap") if node.gpus else 0
     return replace(node, amounts=((POWER, min(most, node.gpus * GPU)),))
 
 
 def beside(node: Node, others: Iterable[Node]) -> Node:
-    """Return a node in the form needed next to others: without a cap of its own all its GPUs may be used, even if
-    another node has a cap.
+    """Return a node for a cluster with these `others`. If any of them has a cap and the node has none, the node gets an
+    amount that allows the use of all its GPUs.
     """
     if node.amounts or all(powered(other) < 0 for other in others):
         return node
@@ -110,8 +110,8 @@ def usable(nodes: Iterable[Node]) -> Sequence[Node]:
 
 
 def power_rules(groups: Sequence[PodGroup], nodes: Iterable[Node], shared: int = -1) -> tuple[PodRules, ...]:
-    """Return the power that each group's pods use: of their node, if some node has a cap, and of the `shared`
-    thousandths of GPUs that may be in use on all machines together (-1: no cap).
+    """Return what each group's pods use of power caps: of their node's cap, if any node has one, and of the `shared`
+    milli-GPUs that may be in use on all machines together (-1: no cap).
     """
     takes, has_caps = [group.demand.gpu_milli for group in groups], any(powered(node) >= 0 for node in nodes)
     if not any(takes) or not (has_caps or shared >= 0):
@@ -128,5 +128,5 @@ def power_rules(groups: Sequence[PodGroup], nodes: Iterable[Node], shared: int =
 
 
 def powered(node: Node) -> int:
-    """Return how many thousandths of GPUs may be in use on a node; -1 if it has no cap."""
+    """Return how many milli-GPUs may be in use on a node; -1 if the node has no power cap."""
     return dict(node.amounts).get(POWER, -1)

@@ -22,9 +22,9 @@ def since_boot() -> int:
 
 
 def started(pid: int) -> int | None:
-    """Return when a process started, in ticks since boot; None if there is none, or it is a zombie.
+    """Return when a process started, in ticks since boot; None if the process does not exist or is a zombie.
 
-    Together with the boot id this distinguishes a process from a later one with the same id.
+    Together with the boot id, the start distinguishes a process from a later process with the same id.
     """
     try:
         fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()
@@ -34,7 +34,7 @@ def started(pid: int) -> int | None:
 
 
 def marked(mark: str) -> list[int]:
-    """Return the processes whose environment has the line `mark`, such as `KANT_RUN=…`, in any session."""
+    """Return the ids of processes, in any session, whose environment has the variable `mark`, such as `KANT_RUN=…`."""
     wanted, found = mark.encode(), []
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -56,7 +56,7 @@ def send(mark: str, number: int, handled: bool) -> int:
 
 
 def _handles(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal."""
+    """Return whether the process has a handler for the signal."""
     try:
         status = (PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -66,7 +66,7 @@ def _handles(pid: int, number: int) -> bool:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill all processes with the mark. Return how many there were."""
+    """Kill all processes with the mark, except this process. Return how many were found."""
     found = [pid for pid in marked(mark) if pid != os.getpid()]
     for pid in found:
         with contextlib.suppress(OSError):

@@ -83,7 +83,7 @@ class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 FOR_HANDLERS = ("HUP", "USR1", "USR2", "WINCH")
-"""Signals that go only to processes that handle them: others would be killed by them, or would not notice them."""
+"""Signals that are sent only to processes with a handler: other processes would be killed, or ignore the signal."""
 
 
 class JobSignal(Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,9 +136,9 @@ class ReservationRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class JobRecord:
     """One job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
-    `attempt` counts its runs, `failures` those that failed. `stopping` says why its run is being stopped. `place` is
-    the place of its run: rows of `model.placement`. `waited` splits the wait of an ended job by cause, in microseconds.
-    `rss_kib` is the peak memory of one process of its last run.
+    `attempt` counts its runs, `failures` the failed runs. `stopping` says why its run is being stopped. `place` is the
+    allocation of its run, as rows of `model/placement.py`. `waited` splits the wait of an ended job by cause, in
+    microseconds. `rss_kib` is the peak memory of one process of its last run.
     """
 
     seq: int
@@ -168,7 +168,7 @@ class JobRecord:
 
     @property
     def ahead(self) -> list[str]:
-        """All jobs that it depends on, with any condition."""
+        """The ids of all jobs on which this job depends, with any condition."""
         started = (job.partition("+")[0] for job in self.after_started)
         return [*self.after, *self.after_ok, *self.after_not_ok, *started]
 
@@ -178,10 +178,10 @@ class JobRecord:
 
 
 class RecordStore(Protocol):
-    """Storage of records. `write` returns when they are on disk; it raises OSError if they cannot be written."""
+    """Storage of records. `write` returns when the records are on disk; it raises OSError if that is impossible."""
 
     def write(self, records: list[JobRecord]) -> None: ...
 
     def phase_of(self, job: str) -> JobPhase | None:
-        """Return the phase of any job, ended or not; None if unknown."""
+        """Return the phase of a job, ended or not; None if the job is unknown."""
         ...

@@ -1,7 +1,7 @@
 """The reservations of this machine: kept across restarts, and passed to each core.
 
-The calendar (`optimize/calendar/choose.py`) chooses the place of a new reservation around everything that blocks its
-window: other reservations, jobs that may not be preempted, nodes and GPUs out of service.
+`optimize/calendar/choose.py` chooses the GPUs of a new reservation. It avoids all that is blocked in the reservation's
+time window: other reservations, jobs that may not be preempted, and nodes and GPUs out of service.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kant.optimize.calendar.choose import Held, PlaceChoice, PlaceRequest, Taken
 from kant.optimize.calendar.occupied import occupied
 
 MOST = 1000
-"""The most reservations at once."""
+"""Maximum number of reservations that have not ended."""
 NAMED = 8
-"""The most names of blocking reservations or jobs in one sentence."""
+"""Maximum number of blocking reservations or jobs that one sentence names."""
 
 
 class StoredReservation(Struct):
-    """A reservation as stored. Times are microseconds since the Unix epoch; `held`: its GPUs as bits, by node."""
+    """A reservation as stored. Times are microseconds since the Unix epoch; `held` has a bit mask of GPUs by node."""
 
     request: ReservationRequest = field(name="wish")  # the name of this field in files of earlier versions
     user: str
@@ -42,7 +42,7 @@ class StoredReservation(Struct):
 class LocalReservations:
     """The reservations that have not ended, by name, in order of creation.
 
-    `keep` stores all of them; it raises OSError if it cannot.
+    `keep` stores all reservations; it raises OSError if that fails.
     """
 
     def __init__(self, cluster: ClusterSpec) -> None:
@@ -56,7 +56,7 @@ class LocalReservations:
         self.index = {node.name: index for index, node in enumerate(cluster.nodes)}
 
     def restore(self, kept: bytes | None) -> None:
-        """Load the reservations of the last Kant. Raises InputError for nodes or GPUs that no longer exist."""
+        """Load the stored reservations. Raises InputError if they have nodes or GPUs that no longer exist."""
         for one in msgspec.json.decode(kept or b"[]", type=list[StoredReservation]):
             for name, bits in one.held.items():
                 if name not in self.index or bits >> self.cluster.nodes[self.index[name]].gpus:
@@ -81,9 +81,9 @@ class LocalReservations:
     # --- requests of users ---------------------------------------------------------------------------------------
 
     def make(self, core: Core, asked: ReservationRequest, user: str) -> list[str]:
-        """Reserve GPUs. Return the names of the reservations that move to other GPUs for it.
+        """Reserve GPUs. Return the names of the reservations that move to other GPUs to make room.
 
-        Raises InputError if there is no place, with the names of what is in the way.
+        Raises InputError if no GPUs are free in the window; it names the reservations and jobs in the way.
         """
         now = core.zero + core.now
         start = max(round(asked.start * SECOND), now)
@@ -112,7 +112,7 @@ class LocalReservations:
         return list(found.moved)
 
     def cancel(self, core: Core, name: str) -> StoredReservation:
-        """Cancel a reservation. Raises InputError if there is none of this name, or jobs run in it."""
+        """Cancel a reservation. Raises InputError if no reservation has this name, or jobs run in it."""
         found = self.find(name)
         inside = self.jobs_in(core, name)
         if inside:
@@ -134,13 +134,13 @@ class LocalReservations:
         return [state.ids[row] for row in state.running if state.shape_of(row).ask.reservation == name]
 
     def place(self, one: StoredReservation) -> dict[str, str]:
-        """Return its GPUs, as the indices on each node."""
+        """Return the GPUs of a reservation, as a text of indices for each node."""
         return {node: indices(bits) for node, bits in one.held.items()}
 
     # --- obstacles -----------------------------------------------------------------------------------------------
 
     def taken(self, core: Core) -> list[Taken]:
-        """Return everything that holds GPUs from now on and cannot be preempted, with times on the core's clock."""
+        """Return all jobs and reservations that hold GPUs and cannot be preempted, with times on the core's clock."""
         found = occupied(core.state, core.now, core.profile.preemption is not None)
         for name, one in self.known.items():
             start, end = one.start - core.zero, one.end - core.zero
@@ -178,7 +178,7 @@ class LocalReservations:
 
 
 def _refusal(request: PlaceRequest, found: PlaceChoice, zero: int) -> str:
-    """Return the sentence about the requested reservation and what is in its way."""
+    """Return the sentence that refuses the requested reservation and names what is in its way."""
     window = f"from {moment(zero + request.start)} to {moment(zero + request.end)}"
     what = f"{request.gpus:,} GPUs side by side that are free {window}"
     named = ", ".join(found.collide[:NAMED])

@@ -1,8 +1,8 @@
-"""Runs: one attempt of a job, under a supervisor (local/supervisor.py), and recovery of its state after a restart.
+"""Runs: a run is one attempt of a job, under a supervisor (local/supervisor.py). Its state survives restarts of Kant.
 
-A run begins exactly once. First its intent is stored; then its folder is created, and the fork server (local/forks.py)
-creates its supervisor, which claims the folder. If Kant was killed in between, the next Kant claims the folder itself.
-If that fails, the run exists and is adopted; if it succeeds, no supervisor will ever begin the run.
+A run begins at most once. First the intent is stored; then the run's folder is created, and the fork server
+(local/forks.py) creates the supervisor, which claims the folder. If Kant was killed in between, its next process claims
+the folder. If that fails, the run exists and is adopted; if it succeeds, no supervisor will ever begin the run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ POLL = 0.2  # seconds between two checks of a process without a pidfd
 
 
 class Exit(Struct, frozen=True):
-    """How a run ended: by an exit code or a signal. `why`: `limit`, `memory` or `stopped` if it was ended, or `lease`
-    if its machine could no longer reach Kant.
+    """How a run ended: by an exit code or a signal. `why` is `limit`, `memory` or `stopped` if Kant ended the run, or
+    `lease` if its machine could no longer reach Kant; otherwise "".
 
-    `swept` counts the processes that it left behind; `began` and `ended` are microseconds since boot. `cpu_us` is the
-    core time of all its processes, `rss_kib` the peak memory of one of them, `dropped` the bytes of output lost to a
-    full disk. If its end is unknown, `lost` says in one sentence what happened; `unborn`: the run never began.
+    `swept` counts the processes that the run left behind; `began` and `ended` are microseconds since boot. `cpu_us` is
+    the CPU time of all processes, `rss_kib` the peak memory of one process, `dropped` the bytes of output lost to a
+    full disk. If the end is unknown, `lost` says in one sentence what happened; `unborn`: the run never began.
     """
 
     code: int | None = None
@@ -73,13 +73,13 @@ NO_CLAIM = SupervisorClaim()
 
 
 class Spec(Struct, frozen=True):
-    """The input of a supervisor. Times are in seconds. No limit: None; for memory and cores: 0 and empty.
+    """The input of a supervisor. Times are in seconds. No limit is None for the time, 0 for memory, () for cores.
 
-    `cgroup` is the path of the run's cgroup, empty if there is none. Without a `terminal`, standard input is empty.
-    `account` is the user of the run; None: Kant's owner. `output` and `error` are files for its output, empty if the
-    log is enough; `append`: they are not truncated. `warn_signal` is sent `warn_s` before the limit to processes that
-    handle it. `lease` is a file with the time until which the run may continue, in seconds since boot; empty: no lease.
-    `cleanup` is a command that runs when all processes of the run have ended; empty: none.
+    `cgroup` is the path of the run's cgroup ("": none). Without a `terminal`, standard input is empty. `account` is the
+    user of the run (None: Kant's owner). `output` and `error` are files for its output besides the log ("": none);
+    `append`: they are not truncated. `warn_signal` is sent `warn_s` before the limit to processes that handle it.
+    `lease` is a file with the time until which the run may continue, in seconds since boot ("": no lease). `cleanup` is
+    a command that runs when all processes of the run have ended (empty: none).
     """
 
     command: tuple[str, ...]
@@ -105,7 +105,7 @@ class Spec(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class SupervisedRun:
-    """A run with its supervisor, which lives or has been requested from `server`. `over` is called once from the loop,
+    """A run with its supervisor, which lives or has been requested from `server`. The event loop calls `over` once,
     when the supervisor has exited or will never exist.
     """
 
@@ -122,7 +122,7 @@ class SupervisedRun:
 
     @property
     def parts(self) -> list[SupervisedRun]:
-        """Its parts, one for each machine."""
+        """The parts of the run, one for each machine: only this run."""
         return [self]
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -137,7 +137,7 @@ class SupervisedRun:
             except OSError:
                 self._poll()
                 return
-            if started(self.claim.pid) != self.claim.start:  # exited, and its id was reused
+            if started(self.claim.pid) != self.claim.start:  # the supervisor has exited, and its id was reused
                 self._close()
                 loop.call_soon(self._gone)
                 return
@@ -148,7 +148,7 @@ class SupervisedRun:
         loop.add_reader(self._handle, self._gone)
 
     def answered(self, answer: Answer) -> None:
-        """Process the response of the fork server, or its exit."""
+        """Process the response of the fork server; None: the server has exited."""
         self.server = None
         if isinstance(answer, ForkedProcess):
             self.claim, self._handle = SupervisorClaim(answer.pid, answer.start), answer.handle
@@ -164,7 +164,7 @@ class SupervisedRun:
             self.watch(self._loop) if self.claim.pid else self._loop.call_soon(self._gone)
 
     def _look(self) -> None:
-        """Find out the result of a request without a response."""
+        """Find out from the run's folder what became of a request to which the fork server did not respond."""
         try:
             found = find(self.folder)
         except OSError as error:
@@ -239,7 +239,7 @@ def mark(folder: Path) -> str:
 
 
 def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
-    """Request the run of this folder. Raises OSError, and then nothing runs."""
+    """Request a run with this folder and spec. If this raises OSError, nothing runs."""
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     write_spec(folder, spec)
     run = SupervisedRun(folder, server=server)
@@ -248,7 +248,7 @@ def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
 
 
 def find(folder: Path) -> SupervisedRun | Exit | None:
-    """Return the state of a run that was to begin: it lives, it has ended, or (None) it will never begin.
+    """Return the state of a run that was to begin: a live run, the `Exit` of an ended run, or None: it never begins.
 
     Raises OSError if the disk prevents a definite answer.
     """
@@ -278,7 +278,7 @@ def clear(folder: Path) -> None:
     kill_marked(mark(folder))
     spec = read_spec(folder)
     if spec is not None and spec.cgroup:
-        for _ in range(20):  # until the killed processes have gone; otherwise the next start removes it
+        for _ in range(20):  # until the killed processes have gone; otherwise the next start removes the cgroup
             if remove(spec.cgroup):
                 break
             time.sleep(0.01)
@@ -313,5 +313,5 @@ def read_exit(folder: Path) -> Exit | None:
     try:
         raw: Any = json.loads((folder / "exit").read_bytes() or b"{}")
         return msgspec.convert(raw, Exit) if raw else None
-    except (FileNotFoundError, ValueError):  # the file is blank until then
+    except (FileNotFoundError, ValueError):  # the file is blank until the run ends
         return None

@@ -19,8 +19,8 @@ class LocalSettings:
 
     `cores` are the cores of this machine that runs share; empty for a virtual cluster. `cgroups` is the folder in which
     runs can have cgroups. `as_users`: each job runs as the user who submitted it. `visible` has the devices' CUDA
-    names, if their indices do not work. With `trace_key` runs get a TRACEPARENT. At most `shared_power` thousandths of
-    the GPUs of all machines are in use at the same time (-1: all may be).
+    names, if their indices do not work. With `trace_key` runs get a TRACEPARENT. At most `shared_power` milli-GPUs of
+    all machines are in use at the same time (-1: no limit).
     """
 
     cluster: ClusterSpec
@@ -39,5 +39,5 @@ class LocalSettings:
 
     @property
     def shims(self) -> Path:
-        """The folder of Kant's versions of Slurm's commands, for jobs of scripts with `#SBATCH` lines."""
+        """The folder of Kant's versions of Slurm's commands, for jobs whose scripts have `#SBATCH` lines."""
         return self.runs.with_name("slurm")

@@ -1,8 +1,8 @@
-"""Slots: runs that hold a place and wait for a short job, which a front end assigns without a request to Kant.
+"""Slots: runs that hold resources and wait for a short job, which a front end assigns without a request to Kant.
 
-For the core a slot is a running job, so its place is taken. Its supervisor waits for the file `given` in the folder of
-the run, which contains the job, or states that no job comes. The first process to create this file decides: a slot gets
-one job or is taken back, never both, and after a crash the file says which.
+For the core a slot is a running job, so its resources are in use. Its supervisor waits for the file `given` in the
+folder of the run, which contains the job, or null if no job comes. The first process to create this file decides: a
+slot gets one job or is taken back, never both, and after a crash the file says which.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LASTS_S = 600.0
 """A slot without a job ends after this time, in seconds; normally Kant takes it back long before."""
 OF_PLACE = ("gpus", "cpus", "memory_mib", "queue", "priority", "preemptible", "account", "qos", "comment")
 OF_JOB = ("command", "env", "workdir", "name", "umask", "time_s", "grace_s", "warn_s", "warn_signal")
-"""Fields that a slot and its job must share, and fields that the job brings."""
+"""Fields of a submission that must be equal in a slot and its job, and fields that are taken from the job."""
 
 
 class Given(Struct, frozen=True):
-    """The job of a slot and its digest, for its supervisor and for Kant. `time`: microseconds since boot."""
+    """The job that a slot got and its digest, for the supervisor and for Kant. `time`: microseconds since boot."""
 
     spec: Spec
     job: Submission
@@ -44,7 +44,7 @@ class Given(Struct, frozen=True):
 
 
 def slot_for(job: Submission) -> Submission | None:
-    """Return the slot that fits a short job; None if the job needs more than a place and a command."""
+    """Return the kind of slot (a submission) that fits a short job; None if the job has features that slots lack."""
     asked = {name: getattr(job, name) for name in OF_PLACE}
     slot = Submission(command=SLOT, workdir="/", env={}, name="(slot)", time_s=LASTS_S, **asked)
     same = structs.replace(job, **{name: getattr(slot, name) for name in OF_JOB}) == slot
@@ -79,7 +79,7 @@ def give(folder: Path, job: Submission, digest: bytes) -> bool:
 
 
 def withdraw(folder: Path) -> None:
-    """Take a slot back: it gets no job from now on, and ends if it has none. Raises OSError."""
+    """Take a slot back: it gets no job from now on, and ends if it has no job. Raises OSError."""
     _decide(folder, "null")
 
 
@@ -87,14 +87,14 @@ def _decide(folder: Path, given: str) -> bool:
     if not supervisor.claim(str(folder), given, GIVEN):
         return False
     claim = read_claim(folder)
-    if claim is not None and started(claim.pid) == claim.start:  # otherwise it has not begun, and will read it then
+    if claim is not None and started(claim.pid) == claim.start:  # otherwise the slot reads the file when it begins
         with contextlib.suppress(ProcessLookupError):
             os.kill(claim.pid, signal.SIGHUP)
     return True
 
 
 def given_to(folder: Path) -> Given | None:
-    """Return the job of a slot; None if it has none."""
+    """Return the job that a slot got; None if it has no job."""
     try:
         return msgspec.json.decode((folder / GIVEN).read_bytes(), type=Given | None)
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""The environment variables that Slurm sets for a batch script, as far as they apply here, for jobs of scripts with
-`#SBATCH` lines.
+"""The environment variables that Slurm sets for a batch script, as far as they apply to Kant, for jobs whose scripts
+have `#SBATCH` lines.
 
 Source of the names and of their meaning: sbatch(1), OUTPUT ENVIRONMENT VARIABLES
 (https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES). As in Slurm, variables of options that
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kant.model.node import ClusterSpec
 
 OF_SUBMISSION = frozenset({"SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST"})
-"""Variables that the command line sets, since only it knows where it was called."""
+"""Variables that the command-line client sets, since only it knows where it was called."""
 
 NAMES = OF_SUBMISSION | {
     "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MAX",
@@ -47,11 +47,11 @@ def spread(tasks: int, nodes: int) -> list[int]:
 def slurm_env(
     record: JobRecord, cluster: ClusterSpec, slots: list[tuple[int, str]], hosts: list[str]
 ) -> dict[str, str]:
-    """Return the variables of a run at its place; `slots` has, for each of its nodes, the node of the cluster and the
+    """Return Slurm's variables for a run; `slots` has, for each Slurm node of the run, the cluster's node and the
     devices.
 
-    On several machines the nodes have the names of these machines (`hosts`). If a job requests nodes by number, several
-    may be on one machine. Then their names are addresses of this machine, so that processes can reach each other.
+    On several machines the nodes have the names of these machines (`hosts`). If a job requests a number of nodes,
+    several may be on one machine. Their names are then addresses of this machine, so that processes reach each other.
     """
     submission = record.submission
     names, parts = [cluster.nodes[node].name for node, _ in slots], list(dict.fromkeys(hosts))
@@ -76,7 +76,7 @@ def slurm_env(
         "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
         "KANT_SLOTS": ";".join(gpus for _, gpus in slots),
     }  # fmt: skip
-    if len(parts) > 1:  # tasks are started there, and the first node is their rendezvous
+    if len(parts) > 1:  # tasks start on these hosts, and the first node is their rendezvous
         found |= {"KANT_HOSTS": ",".join(hosts)}
     found |= {
         "SLURM_JOBID": found["SLURM_JOB_ID"],
@@ -119,13 +119,13 @@ def slurm_env(
 
 
 def _cpus(record: JobRecord, cluster: ClusterSpec, node: int) -> int:
-    """Return the cores of a job on a node: the requested ones, or all if none were requested."""
+    """Return the number of cores of a job on a node: as requested, or all cores if none were requested."""
     counted = sum(piece[CPU] for piece in record.place if piece[NODE] == node) or cluster.nodes[node].cpu
     return -(-counted // 1000) if counted < FOREVER else len(os.sched_getaffinity(0))
 
 
 def _repeated(counts: list[int]) -> str:
-    """Format counts as Slurm does, with repeated ones joined: `4(x2),8`."""
+    """Format counts as Slurm does, with repeated counts joined: `4(x2),8`."""
     runs: list[list[int]] = []
     for count in counts:
         if runs and runs[-1][0] == count:

@@ -1,4 +1,4 @@
-"""Slurm's commands, as scripts that call Kant."""
+"""Slurm's commands (such as `srun`), as shell scripts that call Kant."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ def write_shims(folder: Path, python: str) -> None:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             with replacing(path) as out:
                 out.write(text.encode())
-                os.fchmod(out.fileno(), 0o755)  # whatever the umask is
+                os.fchmod(out.fileno(), 0o755)  # regardless of the umask

@@ -31,8 +31,8 @@ NOTHING: dict[str, str] = {}
 
 
 class Host(NamedTuple):
-    """A machine: the name by which others reach it ("" if there are no others), and the names of its devices for CUDA;
-    empty if their indices suffice.
+    """A machine: the name by which other machines reach it ("": there are no others), and the CUDA names of its devices
+    (empty if their indices suffice).
     """
 
     name: str = ""
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def limited(submission: Submission, queue_config: QueueConfig) -> Submission:
-    """Return the submission with its queue's time limit if it has none. Raises InputError if it asks for more."""
+    """Return the submission, with its queue's time limit if it has no limit. Raises InputError for a longer limit."""
     most, where = queue_config.max_time(submission.queue)
     if not most:
         return submission
@@ -86,7 +86,7 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
             raise InputError("after_started", "a job, and seconds after its start if given: 12+600", job)
     if queues and submission.queue not in queues:
         named = f"one of {', '.join(queues)}"
-        if submission.queue == "default":  # the queue that nobody has to name
+        if submission.queue == "default":  # the queue of submissions that name no queue
             raise InputError("queue", f"{named} to be named (--queue), since this Kant has no queue named default")
         raise InputError("queue", named, submission.queue)
     for where, text in (("output", submission.output), ("error", submission.error)):
@@ -104,7 +104,7 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
 
 
 def check_room(submission: Submission, settings: LocalSettings) -> None:
-    """Raise InputError if the empty cluster could not run it, whatever the quotas."""
+    """Raise InputError if even the empty cluster could not run the job, regardless of quotas."""
     cluster, shared = settings.cluster, settings.shared_power
     nodes, count = usable(cluster.nodes), submission.nodes
     gpus, widest = sum(node.gpus for node in nodes), max(node.gpus for node in nodes)
@@ -128,14 +128,14 @@ def _widest(nodes: Sequence[Node]) -> Node:
 
 
 def counted(submission: Submission, nodes: Sequence[Node]) -> Submission:
-    """Return the submission with the GPUs that it gets: all GPUs of its nodes if it is exclusive."""
+    """Return the submission with the number of GPUs that the job gets: all GPUs of its nodes if it is exclusive."""
     if not submission.exclusive:
         return submission
     return structs.replace(submission, gpus=max(submission.nodes, 1) * _widest(nodes).gpus)
 
 
 def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, ...]:
-    """Return the pods of the gang: one pod, or its GPUs split over those of `nodes` that the job may use."""
+    """Return the pods of a job: one pod, or several among which its GPUs are split so that each pod fits a node."""
     milli = round(submission.gpus * GPU)
     cores = submission.cpus if submission.cpus is not None else 0 if milli else 1
     cpu, memory = round(cores * 1000), submission.memory_mib
@@ -159,8 +159,8 @@ def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, 
 
 
 def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node], shared_power: int = -1) -> Job:
-    """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`; at most
-    `shared_power` thousandths of its GPUs may be in use (-1: all).
+    """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`. In the cluster at
+    most `shared_power` milli-GPUs may be in use (-1: no limit).
     """
     submission = record.submission
     limit = round(submission.time_s * SECOND) if submission.time_s is not None else -1
@@ -184,7 +184,7 @@ def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node], sha
 
 
 def devices(place: list[list[int]]) -> dict[int, int]:
-    """Return the devices of a place by node, as bits."""
+    """Return the devices of an allocation by node, as bit masks."""
     found: dict[int, int] = {}
     for piece in place:
         found[piece[NODE]] = found.get(piece[NODE], 0) | piece[MASK]
@@ -192,8 +192,8 @@ def devices(place: list[list[int]]) -> dict[int, int]:
 
 
 def slots_of(record: JobRecord) -> list[tuple[int, int]]:
-    """Return (cluster node, devices as bits) for each node that `srun` sees: one for each pod if the job asks for
-    `nodes`, otherwise one for each cluster node that it uses.
+    """Return (cluster node, bit mask of devices) for each node that `srun` sees: a node for each pod if the job asks
+    for several `nodes`, otherwise a node for each cluster node that the job uses.
     """
     submission = record.submission
     if submission.nodes <= 1:
@@ -208,7 +208,7 @@ def slots_of(record: JobRecord) -> list[tuple[int, int]]:
 
 
 def most_memory(place: list[list[int]]) -> int:
-    """Return the MiB that a run at this place may use, over all nodes; 0: no limit."""
+    """Return the memory in MiB that a run with this allocation may use, over all nodes; 0: no limit."""
     return sum(piece[MEMORY] for piece in place)
 
 
@@ -229,7 +229,7 @@ def check_notice(notice: Notice) -> None:
 
 
 def file_of(record: JobRecord, pattern: str, host: str = "") -> str:
-    """Return the file that a pattern names for a job on a host, by default this one; "" without a pattern."""
+    """Return the file that a pattern names for a job on `host` (by default this machine); "" without a pattern."""
     if not pattern:
         return ""
     values = {
@@ -251,9 +251,9 @@ def spec_of(
     shims: str = "",
     elastic: dict[str, str] = NOTHING,
 ) -> Spec:
-    """Return the input of the supervisor: the command with only its GPUs visible, its cores, and the user who runs it.
+    """Return the input of the supervisor: the command, with only the job's GPUs visible, its cores and its user.
 
-    `host_of` gives the machine of a node of the cluster.
+    `host_of` returns the machine of a node (index in the cluster).
     """
     submission, held, slots = record.submission, devices(record.place), slots_of(record)
     hosts = [host_of(node) for node, _ in slots]

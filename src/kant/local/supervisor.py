@@ -1,18 +1,18 @@
-"""The supervisor of one run of a job: a small process of its own, so that the job outlives Kant.
+"""The supervisor of one run of a job: a small separate process, so that the job outlives Kant.
 
-The fork server (fork_server.py) creates it for the folder of a run. It needs only the standard library, with memory.py
-and terminals.py in the same folder. The folder holds `spec.json`; the supervisor adds
+The fork server (fork_server.py) creates a supervisor for the folder of a run. It needs only the standard library, and
+the files memory.py and terminals.py beside it. The run's folder holds `spec.json`; the supervisor adds
 
-- `claim`: who supervises (pid, start time, boot). The first process to create this file owns the run. To cancel a
-  start, Kant creates it with pid 0, so that a late supervisor does nothing. - `log.<offset>`: the job's output, in
-  files of half of the allowed size; the oldest is deleted. - `given`: for a slot, the job that it gets, or null
-  (slots.py). The first process to create this file decides.
+- `claim`: the process that owns the run (pid, start time, boot), which is the first to create this file. To cancel a
+  start, Kant creates the file with pid 0, so that a late supervisor does nothing.
+- `log.<offset>`: the job's output, in files of half of the allowed size; the oldest is deleted.
+- `given`: for a slot, the job that it gets, or null (slots.py). The first process to create this file decides.
 - `terminal`: the socket for attached clients, while the job runs (terminals.py).
 - `exit`: blank while the job runs, then how it ended. Its disk space is allocated before the job starts.
 
 SIGHUP means that `spec.json` has a new limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after
-the grace period. On a joined machine, `spec.json` names the file of a lease: when it expires, everything is killed at
-once. The supervisor reaps every process that the job leaves behind, in any session, and exits only when all have ended.
+the grace period. On a joined machine, `spec.json` names a lease file: when the lease expires, all processes are killed.
+The supervisor reaps every process that the job leaves behind, in any session, and exits only when all have ended.
 
 Long: it is loaded by itself, file by file, in every run.
 """
@@ -30,7 +30,7 @@ import time
 from _thread import get_native_id
 from collections.abc import Callable, Iterator
 
-if __name__ == "supervisor":  # next to the fork server
+if __name__ == "supervisor":  # imported by the fork server, from its folder
     from memory import EVERY, Cgroup, below, pause, taken  # type: ignore[import-not-found]
     from terminals import Ends, Streams, Terminals, enter, how  # type: ignore[import-not-found]
 else:
@@ -42,7 +42,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 SWEEP = 2.0  # seconds between SIGTERM and SIGKILL for processes left behind
 AGAIN = 0.2  # seconds between two rounds of SIGKILL
 CLEANUP = 10.0  # seconds for the command that cleans up
-FOR_CHILDREN = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)  # a child gets their default handlers
+FOR_CHILDREN = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)  # children get the default handlers
 LONGEST = 3600.0
 WIDTH = 256  # bytes of the file `exit`
 BACKSTOP = 2.0  # seconds after the limit until the supervisor stops the run itself
@@ -68,7 +68,7 @@ def fields(pid: int | str) -> list[str]:
 
 
 def claim(folder: str, content: str, name: str = "claim") -> bool:
-    """Create a file atomically. Return False if it exists."""
+    """Create a file with this content atomically. Return False if the file exists already."""
     own = f"{folder}/{name}.{get_native_id()}"
     with open(own, "w") as file:
         file.write(content)
@@ -84,9 +84,9 @@ def claim(folder: str, content: str, name: str = "claim") -> bool:
 
 
 class Log:
-    """The output of a job, in files of `cap` / 2 bytes. A full disk loses output but nothing else. `dropped` counts all
-    lost bytes, `lost` those that the log does not mention yet. `show` is called with new output and its offset, -1 for
-    lost bytes.
+    """The output of a job, in files of `cap` / 2 bytes. If the disk is full, output is lost but nothing else. `dropped`
+    counts all lost bytes, `lost` the bytes that the log does not mention yet. `show` is called with new output and its
+    offset (-1: it is not in the log).
     """
 
     def __init__(self, folder: str, cap: int, show: Callable[[int, bytes], None] = lambda offset, data: None) -> None:
@@ -146,8 +146,8 @@ class Log:
 
 
 class Copy:
-    """A file for the output of a job, besides the log. If output cannot be written to it, it is only in the log, which
-    says so. The file is opened as the job would open it: from the job's folder, under its umask. Raises OSError.
+    """A file for the output of a job, besides the log. Output that cannot be written to the file is only in the log,
+    which says so. The file is opened as the job would: from the job's folder, under its umask. Raises OSError.
     """
 
     def __init__(self, path: str, spec: dict, log: Log) -> None:  # type: ignore[type-arg]
@@ -191,7 +191,7 @@ class Supervisor:
 
     def run(self, wake: int) -> None:
         if self.spec["cores"]:
-            with contextlib.suppress(OSError):  # some of them may be offline now
+            with contextlib.suppress(OSError):  # some of the cores may be offline now
                 os.sched_setaffinity(0, self.spec["cores"])
         self._start()
         began = self.began
@@ -226,7 +226,7 @@ class Supervisor:
         self._end()
 
     def _cleans_up(self) -> bool:
-        """Start the command that removes what the run leaves behind, once; return False if there is none to start."""
+        """Start, once, the command that removes what the run leaves behind; return False if there is none left."""
         command = self.spec.pop("cleanup", None)
         if not command:
             return False
@@ -243,7 +243,7 @@ class Supervisor:
             self.warn_at = self.began + limit - warn if 0 < warn < limit else float("inf")
 
     def _other_limit(self) -> None:
-        """Apply the limit in `spec.json`. Does nothing if it has not changed."""
+        """Apply the time limit in `spec.json`, if it has changed."""
         with open(f"{self.folder}/spec.json") as file:
             limit = json.load(file)["limit_s"]
         if limit != self.spec["limit_s"] and self.status is None:
@@ -285,8 +285,8 @@ class Supervisor:
         return self._fork(command, self.spec["env"] | env, ends.within, ends.pty)
 
     def _fork(self, command: list[str], env: dict[str, str], streams: Streams, pty: bool, refused: str = "") -> int:
-        """Start a command; if it is `refused`, a process that prints why and exits. Signals are blocked until the child
-        no longer has the supervisor's handlers."""
+        """Start a command; with a reason in `refused`, start a process that prints the reason and exits. Signals are
+        blocked until the child no longer has the supervisor's handlers."""
         own = os.getpid()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_CHILDREN)
         child = os.fork()
@@ -296,7 +296,7 @@ class Supervisor:
                 self.cgroup.enter()
                 os.dup2(streams[2], 2)
                 become(self.spec["account"], streams[0] if pty else None)
-                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
+                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user clears this setting
                 if os.getppid() != own:
                     os._exit(1)
                 signal.set_wakeup_fd(-1)
@@ -326,7 +326,7 @@ class Supervisor:
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
     def _read(self, output: int) -> bool:
-        """Read output and pass it on; return False if no more can come now."""
+        """Read output and pass it on; return False if no more output can come."""
         try:
             data = os.read(output, 1 << 16)
         except BlockingIOError:
@@ -384,7 +384,7 @@ class Supervisor:
             self.kill_at = moment + AGAIN
 
     def _look(self) -> None:
-        """Check memory use, and kill the run at once if it is too high, as the kernel does in a cgroup."""
+        """Check memory use, and kill the run at once if it is too high, as Linux does in a cgroup."""
         began = time.process_time()
         inside = below(os.getpid())
         if taken(self._descendants() if inside is None else inside, self.most) > self.most:
@@ -402,7 +402,7 @@ class Supervisor:
             for each in signals:
                 try:
                     os.killpg(self.child, each)
-                except OSError:  # it has no process group yet
+                except OSError:  # the child has no process group yet
                     self._signal([self.child], each)
 
     def _group(self) -> list[int]:
@@ -474,7 +474,7 @@ def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ign
         with open(own, "w") as file:
             json.dump(given["spec"], file)
         os.replace(own, f"{folder}/spec.json")
-        if signal.SIGTERM in received:  # the job is stopped like any other
+        if signal.SIGTERM in received:  # stop the job as soon as it has started, like any other job
             os.kill(os.getpid(), signal.SIGTERM)
         found: dict = given["spec"]  # type: ignore[type-arg]
         return found
@@ -499,8 +499,8 @@ def acting_as(account: dict | None, umask: int) -> Iterator[None]:  # type: igno
 
 
 def become(account: dict | None, terminal: int | None) -> None:  # type: ignore[type-arg]
-    """Become this user, with its limits (`local.accounts.Account`) and this terminal; None: stay the current user. On
-    failure this process exits.
+    """Become the user of an `account` (`local/accounts.py`) with its limits (None: stay the current user), and the
+    owner of this terminal. On failure this process exits.
     """
     if account is None:
         return
@@ -531,7 +531,7 @@ def pids() -> list[int]:
 
 
 def held_until(lease: str | None) -> float:
-    """Return the end of a run's lease, in seconds since boot; infinite without one."""
+    """Return the end of a run's lease, in seconds since boot; infinite without a lease."""
     if not lease:
         return float("inf")
     try:
@@ -542,7 +542,7 @@ def held_until(lease: str | None) -> float:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal, which would otherwise kill it."""
+    """Return whether the process has a handler for the signal, which would otherwise kill the process."""
     try:
         with open(f"/proc/{pid}/status") as file:
             caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))

@@ -1,4 +1,4 @@
-"""Metrics of Kant on this machine: those of every live Kant, and its jobs by phase (docs/up.md)."""
+"""Metrics of Kant on this machine: the metrics of every live Kant, and its jobs by phase (docs/up.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kant.local.record import OVER, JobPhase, JobRecord
 
 
 class LocalTelemetry(telemetry.Telemetry):
-    """Metrics of the jobs of one driver, which calls it on changes. `trouble` returns why nothing can be written."""
+    """Metrics of one driver's jobs; the driver calls this object on changes. `trouble` returns why it cannot write."""
 
     def __init__(self, jobs: LocalJobs, trouble: Callable[[], str]) -> None:
         self.jobs = jobs

@@ -2,12 +2,12 @@
 
 The supervisor loads this file by itself, so it needs only the standard library.
 
-The socket `terminal` is in the folder of the run, which only Kant's owner can enter; the daemon connects to it after it
-has authorized the client. Frames go over it: a letter, the payload's length in four bytes, and the payload. To the
-supervisor: `O`, the request, as JSON: the run's own streams (`attach`) or a shell next to it (`shell`); `I`, input;
-`E`, the end of input; `W`, rows and columns of the window, as JSON. From it: `D`, output, after its offset in the log
-in eight bytes; `L`, output that is not in the log; `X`, how the shell ended, as JSON; `N`, why there is none, in a
-sentence. A slow client does not block a run: it can read in the log the output that it missed.
+The socket `terminal` is in the folder of the run, which only Kant's owner can enter. The daemon connects to it after it
+has authorized the client. A frame is a letter, the payload's length in four bytes, and the payload. To the supervisor:
+`O`, the request, as JSON: the run's own streams (`attach`) or a shell beside the run (`shell`); `I`, input; `E`, the
+end of input; `W`, rows and columns of the window, as JSON. From the supervisor: `D`, output, preceded by its offset in
+the log in eight bytes; `L`, output that is not in the log; `X`, how the shell ended, as JSON; `N`, why no shell could
+be started, in a sentence. A slow client does not block a run: it can read output that it missed in the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Frames:
         self._left = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Add data, and yield the frames that are now complete. Raises ValueError for one that is too long."""
+        """Add data, and yield the frames that are now complete. Raises ValueError for a frame that is too long."""
         self._left += data
         while len(self._left) >= HEAD:
             end = HEAD + int.from_bytes(self._left[1:HEAD], "big")
@@ -59,7 +59,7 @@ class Ends:
     """Both ends of a process's standard streams: a pty, or a pipe in each direction.
 
     `within` are the three descriptors of the process. Its output is read from `output`, its input is written to
-    `input`; for a pty they are the same.
+    `input`; for a pty these two are the same descriptor.
     """
 
     def __init__(self, pty: bool, rows: int = 24, columns: int = 80) -> None:
@@ -78,7 +78,7 @@ class Ends:
         self._is_ended = False
 
     def resize(self, rows: int, columns: int) -> None:
-        """Set the window size; if it changes, the kernel sends SIGWINCH to the processes."""
+        """Set the window size; if it changes, Linux sends SIGWINCH to the processes."""
         if self.pty and self.output >= 0:
             fcntl.ioctl(self.output, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
@@ -108,14 +108,14 @@ class Ends:
                 self.pending = self.pending[os.write(self.input, self.pending[:4096]) :]
         except BlockingIOError:
             return
-        except OSError:  # it has closed its input
+        except OSError:  # the process has closed its input
             self.pending = b""
         if self._is_ended:
             os.close(self.input)
             self.input = -1
 
     def release(self) -> None:
-        """Close the descriptors that the process has now, but not the inner end of a pty: reading would fail."""
+        """Close the ends that the process has inherited, but not that of a pty: otherwise reading could fail."""
         if not self.pty:
             for each in set(self.within):
                 os.close(each)
@@ -152,7 +152,7 @@ class Client:
         self.is_last = False  # disconnect when all is sent
 
     def send(self, kind: bytes, payload: bytes) -> None:
-        """Queue a frame; under backlog, only output that is also in the log is dropped."""
+        """Queue a frame. If too much is queued, output that is also in the log is dropped, but nothing else."""
         if kind != b"D" or len(self.out) < MOST_BEHIND:
             self.out += frame(kind, payload)
 
@@ -293,13 +293,13 @@ class Terminals:
             return False
         if data:
             client.send(b"L", data)
-        elif client.pid:  # it has closed its streams but still runs
+        elif client.pid:  # the shell has closed its streams but still runs
             os.close(ends.output)
             ends.output = -1
         return bool(data)
 
     def show(self, offset: int, data: bytes) -> None:
-        """Send output of the run to attached clients; it is in the log unless `offset` is below 0."""
+        """Send output of the run to attached clients, with its offset in the log (-1: it is not in the log)."""
         for client in list(self.clients):
             if client.attached:
                 client.send(*((b"D", offset.to_bytes(8, "big") + data) if offset >= 0 else (b"L", data)))
@@ -356,6 +356,6 @@ def how(status: int) -> dict[str, int | None]:
 
 
 def _size(said: dict) -> tuple[int, int]:  # type: ignore[type-arg]
-    """Return rows and columns; 0 if not known."""
+    """Return the rows and columns of a window, each 0 if unknown."""
     rows, columns = int(said.get("rows", 0)), int(said.get("columns", 0))
     return min(max(rows, 0), 9999), min(max(columns, 0), 9999)

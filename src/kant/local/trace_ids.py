@@ -1,4 +1,4 @@
-"""The ids of a job's trace, which its runs use: the same after a restart, and known before any span is sent.
+"""The ids of a job's trace, which its runs use. They stay the same after a restart, and are known before a span ends.
 
 Source: W3C Trace Context, https://www.w3.org/TR/trace-context/; OpenTelemetry reads and passes on TRACEPARENT in the
 environment.
@@ -15,13 +15,13 @@ VARIABLE = "TRACEPARENT"
 
 
 def trace_of(key: bytes, record: JobRecord) -> tuple[str, str]:
-    """Return the trace of a job and its parent span, both of which the submitter may set ("": no parent)."""
+    """Return the ids of a job's trace and parent span, both of which the submitter may set ("": no parent)."""
     parent = parent_of(record.submission.env.get(VARIABLE, ""))
     return parent[:2] if parent else (_hash(key, record.id, 16), "")
 
 
 def span_of(key: bytes, record: JobRecord, name: str = "") -> str:
-    """Return the span of a job, or its child span of this name. `key` makes the ids differ between Kants."""
+    """Return the id of a job's span, or of its child span of this name. Two Kants have different keys, and so ids."""
     return _hash(key, f"{record.id} {name}", 8)
 
 

@@ -38,9 +38,9 @@ class OpsEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line. `time_us` is on the clock of the world; `chain` is the digest of the line before.
 
     A plan has its `orders`, the `version` of the state to which it is bound, and the effects that were `shown` to the
-    caller. A transaction (`txn`) has what was `done`, and the version after it. `undoes` is the transaction that it
-    reverts, `key` the idempotency key of a submission. `approved` names who approved a plan beyond the limits. `code`
-    is one word for the reason of a refusal.
+    caller. A transaction (`txn`) has what was `done`, and the version of the state after it. `undoes` is the
+    transaction that this one reverts, `key` the idempotency key of a submission. `approved` names who approved a plan
+    beyond the limits. `code` is one word for the reason of a refusal.
     """
 
     seq: int
@@ -66,8 +66,8 @@ class OpsEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Audit:
-    """The entries of a folder or, without one, of this process only. `entries` holds the entries read so far, `plans`
-    the plan entries by plan id, `txns` the entries of each transaction by its id.
+    """The audit in a folder or, without a folder, of this process only. `entries` holds the entries read so far,
+    `plans` the plan entries by plan id, `txns` the entries of each transaction by its id.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -105,7 +105,7 @@ class Audit:
                     os.close(handle)
 
     def news(self) -> list[OpsEntry]:
-        """Return the entries that others have written since the last read. Raises InputError for a changed file."""
+        """Return the entries that others have written since the last read. Raises InputError if old lines changed."""
         if self.folder is None or not self.path.exists():
             return []
         with self.path.open("rb") as file:
@@ -140,7 +140,7 @@ class Audit:
             self.txns.setdefault(entry.txn, []).append(entry)
 
     def write(self, what: What, time_us: int, **fields: object) -> OpsEntry:
-        """Append an entry and return it. It is on disk when this returns."""
+        """Append an entry and return it once it is on disk."""
         while True:
             entry = OpsEntry(seq=self.next_seq, time_us=time_us, what=what, chain=self._last, **fields)  # type: ignore[arg-type]
             line = msgspec.json.encode(entry) + b"\n"
@@ -151,8 +151,8 @@ class Audit:
         return entry
 
     def is_cut_off(self, last: OpsEntry, now_us: int) -> bool:
-        """Whether a transaction with this last entry was abandoned: always true here, since a writer at work would hold
-        the lock."""
+        """Whether a transaction with this last entry was abandoned. Always true for a file, since a writer at work
+        would hold the lock."""
         return True
 
     @property
@@ -161,7 +161,7 @@ class Audit:
         return self.entries[-1].seq + 1 if self.entries else 1
 
     def _stored(self, entry: OpsEntry, line: bytes) -> bool:
-        """Store a line. Returns False if another writer came first; its entries have then been read."""
+        """Store a line. Returns False if another writer was first; the other's entries have then been read."""
         if self.folder is not None:
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -176,5 +176,5 @@ class Audit:
 
 
 def digest(line: bytes) -> str:
-    """The `chain` of the line that follows this one."""
+    """Return the digest of a line, which is the `chain` of the next line."""
     return hashlib.blake2b(line, digest_size=16).hexdigest()

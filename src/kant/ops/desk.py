@@ -1,7 +1,7 @@
 """The desk: plan, apply, undo and submit, with all the rules for them. Assistants and people use it in the same way.
 
 Nothing destructive is done without a plan. A plan is bound to the version of the state for which it was made; any
-change of that state makes the plan void. All rules are checked again when it is applied.
+change of that state makes the plan void. All rules are checked again when the plan is applied.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MOST_STEP = 366 * DAY
 OPEN = ("apply", "done")
 """The kinds of the last entry of a transaction that is in progress."""
 NAMED = 10
-"""How many jobs are named one by one in the effects."""
+"""Maximum number of jobs that the effects of a plan name one by one."""
 
 
 class RefusalError(SentenceError):
-    """A rule forbids the request: `code` is one word for it."""
+    """A rule forbids the request: `code` is one word for the rule."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -76,7 +76,7 @@ class Desk:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Exclude other orders. The orders of others have been read, and an abandoned transaction has been closed."""
+        """Exclude other writers during the block; first read their entries and close abandoned transactions."""
         with self.audit.locked():
             news = self.audit.news()
             if isinstance(self.world, SimulatedWorld) and self.world.carries:
@@ -137,7 +137,7 @@ class Desk:
         return broken + foreseen(view, futures), blast_of(view, orders, futures), futures
 
     def latest(self, what: str) -> str:
-        """The id of the caller's latest plan, or of their latest `applied` transaction. Raises InputError if none."""
+        """Return the id of the caller's latest plan (`what`: "plan") or transaction ("applied"). Raises InputError."""
         for entry in reversed(self.audit.entries):
             if entry.what == what and entry.who == self.who.user:
                 return entry.plan if what == "plan" else entry.txn
@@ -146,7 +146,7 @@ class Desk:
     # --- act ------------------------------------------------------------------------------------------------------
 
     def question(self, plan_id: str) -> str:
-        """The question for a person before this plan is applied; "" if no approval is needed. Raises RefusalError."""
+        """Return what to ask a person before this plan is applied; "": no approval is needed. Raises RefusalError."""
         with self.alone():
             plan = self._plan_of(plan_id)
             view = self.world.view()
@@ -265,7 +265,7 @@ class Desk:
         raise RefusalError("stale", f"the state has changed since the plan was made ({what}); plan again")
 
     def _check_budget(self, gpu_hours: float) -> None:
-        """Check the rate and the GPU-hours of the last hour. Raises RefusalError."""
+        """Check the caller's number of applied plans, and the GPU-hours lost, in the last hour. Raises RefusalError."""
         since = self.world.now() - HOUR
         mine = [e for e in self.audit.entries if e.what == "apply" and e.who == self.who.user and e.time_us > since]
         if len(mine) >= self.limit.applies_per_hour:
@@ -278,7 +278,7 @@ class Desk:
             )
 
     def _carry_out(self, txn: str, orders: tuple[Order, ...], **fields: Any) -> None:
-        """Carry out orders in turn; if one fails, undo the earlier ones. Raises RefusalError."""
+        """Carry out orders one after the other; if an order fails, undo the earlier orders. Raises RefusalError."""
         try:
             for entries in self.audit.txns.values():
                 if entries[-1].what in OPEN:
@@ -300,7 +300,7 @@ class Desk:
         self._write("applied", txn=txn, version=self.world.view().version, undoes=fields.get("undoes", ""))
 
     def _taken_back(self, txn: str, done: list[Done]) -> str:
-        """Undo what was done; return a text on what could not be undone."""
+        """Undo what was done; return a text about what could not be undone ("" if nothing)."""
         left = [one.cannot for one in done if one.cannot]
         for order in (order for one in reversed(done) for order in one.undo):
             try:
@@ -313,7 +313,7 @@ class Desk:
         return any(entry.what in ("applied", "interrupted") for entry in self.audit.txns.get(txn, ()))
 
     def _outcome(self, txn: str) -> dict[str, Any]:
-        """The result of a transaction."""
+        """Return the result of a transaction as an answer."""
         entries = self.audit.txns[txn]
         done = [entry.done for entry in entries if entry.done is not None]
         last = entries[-1]
@@ -348,7 +348,7 @@ def _with_meant_ids(order: Order) -> Order:
 
 
 def safe_id_of(fact: str) -> str:
-    """A sentence about a changed fact, with the name in it encoded."""
+    """Return a sentence about a changed fact with the name of the thing encoded by `safe_id`."""
     kind, _, rest = fact.partition(" ")
     for end in (" is new", " is gone", " has changed"):
         if rest.endswith(end):
@@ -370,7 +370,7 @@ def _how_far(entries: list[OpsEntry]) -> str:
 
 
 def _check_untouched(view: WorldView, done: Done) -> None:
-    """Raise RefusalError if the thing to be undone has been changed since."""
+    """Raise RefusalError if the job, node or queue of a carried-out order has been changed since."""
     order, job = done.order, view.jobs.get(done.job)
     stands = True
     if isinstance(order, o.Hold):
@@ -386,7 +386,7 @@ def _check_untouched(view: WorldView, done: Done) -> None:
 
 
 def _effects(futures: OrderFutures) -> dict[str, Any]:
-    """Return how the waiting times change, and for which jobs."""
+    """Return as an answer how the waiting times change, and for which jobs."""
     answer = futures.answer
     if not answer:
         return {"not_foretold": futures.unknown} if futures.unknown else {}

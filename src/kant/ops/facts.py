@@ -1,4 +1,4 @@
-"""Facts: the relevant properties of a thing in a view, as text that is equal if the same actions are possible."""
+"""Facts: the properties of a job, node or the like that determine which actions are possible, as a text to compare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.ops.view import WorldView
 
 
 def kind_in(view: WorldView, name: str) -> str:
-    """The kind of thing that a name denotes in a view: job, node, queue, reservation or user; "" if nothing."""
+    """Return what a name denotes in a view: `job`, `node`, `queue`, `reservation` or `user`; "" if nothing."""
     if name in view.jobs:
         return "job"
     for kind, names in (
@@ -44,12 +44,12 @@ def fact_of(view: WorldView, name: str) -> str:
 
 
 def facts_of(view: WorldView, names: Iterable[str]) -> dict[str, str]:
-    """Return the facts about those names that are things of this view, or were (`names` may have any text)."""
+    """Return the facts by name, for the `names` that denote something in this view; other texts are ignored."""
     return {name: fact_of(view, name) for name in dict.fromkeys(names) if kind_in(view, name)}
 
 
 def about(view: WorldView, names: list[str]) -> dict[str, str]:
-    """The facts about these things and their dependents (jobs on a node or in a queue), on which a plan would rest."""
+    """Return the facts that matter for a plan about these names and their dependents (jobs on a node or in a queue)."""
     named = set(names)
     keys = {f"{kind} {name}" for kind in ("job", "node", "reservation") for name in named}
     for job in view.jobs.values():
@@ -59,6 +59,6 @@ def about(view: WorldView, names: list[str]) -> dict[str, str]:
 
 
 def scope_of(view: WorldView, names: list[str]) -> str:
-    """A digest of the facts about these things: equal at two moments if none of the facts has changed."""
+    """Return a digest of the facts about these names (`about`): it changes only if a fact changes."""
     text = msgspec.json.encode(sorted(about(view, names).items()))
     return hashlib.blake2b(text, digest_size=8).hexdigest()

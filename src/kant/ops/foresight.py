@@ -1,4 +1,4 @@
-"""Foresight: the effect of orders, from two futures of one past, with the orders and without."""
+"""Foresight: the effect of orders, from two simulations that continue one past: with the orders and without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kant.sim.whatif_changes import Changes
 
 
 def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, HeldJob], user: str = "") -> OrderFutures:
-    """Try the orders on a fork of `past`, without later arrivals. An infeasible order is reported as `complaint`."""
+    """Try the orders on a fork of `past`, without later arrivals. `complaint` says why an order is infeasible."""
     found: list[RunOrders] = []
 
     def act(second: Fork) -> Mapping[str, str]:
@@ -47,7 +47,7 @@ def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, HeldJob], 
 
 
 def _stops(future: RunResult) -> dict[str, int]:
-    """How often each job is stopped, summed over all the ids that it has had."""
+    """Return how often each job is stopped, by public id: summed over all core ids of the job."""
     counts: dict[str, int] = {}
     for name, times in zip(future.jobs.id, future.jobs.preemptions.tolist(), strict=True):
         counts[public_id(name)] = counts.get(public_id(name), 0) + times

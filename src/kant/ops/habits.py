@@ -18,13 +18,13 @@ from msgspec import Struct
 
 WORD = re.compile(r"[a-z0-9][a-z0-9_.@-]*")
 COMMON = 200
-"""A word in at least this many facts is looked up only if no rarer word was found, and only in this many facts."""
+"""A word of at least this many facts is looked up only if no rarer word was found, and only in so many facts."""
 MOST = 20
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):
-    """A job that has ended: its request, its time limit (-1: none), how long it ran, and how often it had failed and
-    been stopped. Times are microseconds. `end`: finished, failed or cancelled.
+    """A job that has ended: its request, its time limit (-1: none), its run time, and how often it failed and was
+    stopped before. Times are microseconds. `end` is `finished`, `failed` or `cancelled`.
     """
 
     user: str
@@ -48,7 +48,7 @@ class Habit(Struct, frozen=True):
 
 
 def habits_of(jobs: Iterable[EndedJob]) -> list[Habit]:
-    """The facts of each user, by name."""
+    """Return the facts about all users, ordered by user name."""
     by_user: dict[str, list[EndedJob]] = defaultdict(list)
     for job in jobs:
         by_user[job.user].append(job)
@@ -82,7 +82,7 @@ def _of(user: str, jobs: list[EndedJob]) -> Iterable[Habit]:
 
 
 class Habits:
-    """Facts, found by words. `looked_at` counts the index entries that questions have read so far."""
+    """An index of facts by their words. `looked_at` counts the index entries that questions have read so far."""
 
     def __init__(self, facts: Iterable[Habit]) -> None:
         self.facts = list(facts)
@@ -95,7 +95,7 @@ class Habits:
         self._mean = sum(map(len, self._words)) / max(len(self._words), 1)
 
     def find(self, question: str, most: int = MOST) -> list[Habit]:
-        """The facts that match a question, the best match first."""
+        """Return at most `most` facts that match a question, the best match first."""
         known = sorted((len(self._having[word]), word) for word in set(_words(question)) & self._having.keys())
         scores: dict[int, float] = defaultdict(float)
         for count, word in known:

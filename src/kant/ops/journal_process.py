@@ -1,4 +1,4 @@
-"""The process that answers operations from a leader's journal: futures of orders, usage, explanations of places.
+"""The process that answers from a leader's journal: effects of orders, usage, explanations of placements.
 
 The leader of a Kubernetes cluster starts it (`service/whatif.py`) on behalf of `kant ops --kube`.
 """
@@ -17,7 +17,7 @@ from kant.sim.past import Past
 
 
 def answer_of(past: Past, question: PastQuestion) -> Any:
-    """The answer: Futures, rows of usage, or an explanation. Raises InputError."""
+    """Return the answer to a question: OrderFutures, rows of usage, or an explanation. Raises InputError."""
     if question.usage:
         return usage_of(past.events, question.usage, past.now)
     if question.explain:

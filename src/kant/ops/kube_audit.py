@@ -1,7 +1,7 @@
 """The audit of a Kubernetes cluster: an object for each entry, which the API server lets nobody change.
 
-The name of an object is the number of its entry. So of two simultaneous entries one is refused, and is written after
-the other: this puts the actions of all assistants in order. The API server knows who writes (`manifests/orders.yaml`).
+The name of an object is the number of its entry. So of two simultaneous entries one is refused and written again, and
+the actions of all assistants have one order. The API server checks who writes an entry (`manifests/orders.yaml`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from kant.ops.kubernetes import KubeWorld
 
 LONGEST = 2 * MINUTE
-"""The maximum time between two entries of a transaction; after that its writer is presumed dead."""
+"""Maximum time (µs) between two entries of a transaction; after it the writer is presumed dead."""
 
 
 class KubeAudit(Audit):
-    """The entries of the cluster of a world, read and written with the rights of its caller."""
+    """The audit of the world's cluster, read and written with the rights of the world's caller."""
 
     def __init__(self, world: KubeWorld) -> None:
         super().__init__()

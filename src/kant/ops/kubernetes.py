@@ -1,7 +1,7 @@
-"""Kant on a Kubernetes cluster, as a world: its leader answers, and orders use the caller's own rights.
+"""A world that is Kant on a Kubernetes cluster: Kant's leader answers, and orders use the caller's own rights.
 
-State and forecasts come from the leader and its journal, through the API server. Orders change the objects themselves,
-with the caller's credentials; so the API server decides as for kubectl.
+State and forecasts come from the leader and its journal, through the API server. Orders change Kubernetes objects with
+the caller's credentials, so the API server decides what is allowed, as for kubectl.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FUTURES = 70.0
-"""Timeout in seconds of an answer for which the leader simulates."""
+"""Timeout in seconds for answers that need a simulation by the leader."""
 SEEN = 10.0
-"""The most seconds until the leader has seen an order."""
+"""Maximum number of seconds to wait until the leader has seen an order."""
 OWN = "scheduling.kant.dev"
 QUEUES = {"group": OWN, "resource": "queues", "verb": "patch"}
 """The right that distinguishes operators: only those who run the cluster may change queues."""
@@ -67,13 +67,13 @@ NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
     o.Unreserve: ((OWN, "reservations", "delete"),),
     o.Defragment: ((OWN, "defragmentations", "create"),),
 }
-"""The rights that each order needs, one of: a group of the API, a resource, and a verb."""
+"""For each kind of order, the rights of which the caller needs one: API group, resource and verb."""
 GANG = (("", "services", "create"), ("batch", "jobs", "patch"))
-"""The additional rights for a Job of several pods: they find each other by a Service, and start when it exists."""
+"""The additional rights for a Job of several pods, which find each other by a Service and start when it exists."""
 
 
 class KubeWorld(RunningWorld):
-    """The cluster of `config`, on which Kant is in the namespace `system`. Jobs are submitted to `namespace`."""
+    """The cluster of `config`, where Kant runs in the namespace `system`. Jobs are submitted to `namespace`."""
 
     kind = "kubernetes"
     carries = frozenset(KINDS)
@@ -89,7 +89,7 @@ class KubeWorld(RunningWorld):
     # --- the two ways to reach the cluster ----------------------------------------------------------------------------
 
     def run(self, act: Callable[[ApiClient], Awaitable[T]]) -> T:
-        """Run `act` against the API server, as the caller. Raises InputError."""
+        """Run `act` with a client of the API server that has the caller's rights. Raises InputError."""
 
         async def inside() -> T:
             async with ApiClient(self.config, concurrency=16, timeout=30.0) as client:
@@ -103,7 +103,7 @@ class KubeWorld(RunningWorld):
             raise InputError("Kubernetes", f"what the caller may do ({advice(error, self.config.source)})") from None
 
     def leader(self, path: str, params: dict[str, str], answers: float = ANSWERS) -> bytes:
-        """Return the leader's answer. Raises InputError."""
+        """Return the leader's answer to a GET of `path`, within `answers` seconds. Raises InputError."""
 
         async def inside() -> bytes | None:
             ticket = await ticket_of(self.config, self.system)
@@ -121,7 +121,7 @@ class KubeWorld(RunningWorld):
         return msgspec.json.decode(text, type=request.gives)
 
     def _past(self, form: type[T], **asked: Any) -> T:
-        """Ask the journal of the leader."""
+        """Ask the leader a question about its journal; return the answer as a `form`."""
         text = self.leader("/v1/ops/past", {"asked": msgspec.json.encode(asked).decode()}, FUTURES)
         return msgspec.json.decode(text, type=form)
 
@@ -253,15 +253,15 @@ def with_token(config: Config, token: str) -> Config:
 
 
 def _named(job: str) -> tuple[str, str]:
-    """The namespace and the name of a job."""
+    """Return the namespace and the name in the id of a job. Raises InputError."""
     space, slash, name = job.partition("/")
     if not slash:
         raise InputError("job", "NAMESPACE/NAME, as listed by `jobs`", job)
-    return space, name.partition("~")[0]  # drop the suffix of a name that existed before
+    return space, name.partition("~")[0]  # drop the suffix of a job whose name was used before
 
 
 async def _pod_of(job: str, client: ApiClient, orders: Orders) -> str:
-    """Return the id of a Job for Kant: the name of its only pod, or of the Job itself while no pod is seen."""
+    """Return Kant's id of a Job: the name of its only pod, or of the Job itself while no pod is seen."""
     path = f"/api/v1/namespaces/{quote(orders.namespace, safe='')}/pods?labelSelector={OF_JOB}%3D{job}"
     for _ in range(round(SEEN / 0.1)):
         try:

@@ -1,4 +1,4 @@
-"""The MCP server: the tools of an assistant, each a call of a desk or a look. It decides nothing.
+"""The MCP server: the tools of an assistant. Each tool calls a desk or a look (`ops/look.py`).
 
 The desk enforces what an assistant may do. Annotations and instructions only inform a client.
 """
@@ -28,7 +28,7 @@ from kant.ops.orders import order_schema
 from kant.ops.text import bounded, meant, one_line, safe_id
 
 Desks = Callable[[str], Desk]
-"""The desk of the owner of a token ("": the owner of this process). Raises InputError for an invalid one."""
+"""Returns the desk of a token's owner ("": the owner of this process). Raises InputError for an invalid token."""
 
 INSTRUCTIONS = """Kant schedules jobs on a GPU cluster. Look first (jobs, nodes, queues, why, eta). To change anything,
 call plan with all orders together, read its violations, effects and blast radius, and then apply its plan_id with a
@@ -49,7 +49,7 @@ ARGUMENTS: dict[str, Any] = {
     "phase": Literal["", "waiting", "blocked", "running", "stopping", "held"],
     "since_us": Annotated[int, Field(ge=0)],
 }
-"""The limits of the arguments of looks, by name; other arguments are as the look declares them."""
+"""The types and limits of some arguments of looks, by name; other arguments are as the look declares them."""
 
 
 class Agreement(BaseModel):
@@ -70,7 +70,7 @@ Orders = Annotated[
 
 
 class _Server(MCPServer[Any]):
-    """Reports each call to the watcher, if the client's arguments and the answer are valid."""
+    """A server that reports each call to `watched`, if the client's arguments and the answer are valid."""
 
     watched: Callable[[str, Answer], Callable[[Answer], None]] | None = None
 
@@ -91,8 +91,8 @@ def make_server(
 ) -> MCPServer[Any]:
     """Return a server of the tools. With `auth_url`, its own address, every request needs a token of Kant.
 
-    `record` is called for each call: the desk, the tool, its arguments, the view before it, and the answer. `runbooks`
-    holds the texts, by name, that assistants may read.
+    `record` is called for each call with the desk, the tool, its arguments, the view before the call, and the answer.
+    `runbooks` holds the texts, by name, that assistants may read.
     """
     asks = _Asks(desks)
     settings = None
@@ -129,7 +129,7 @@ class _Asks:
         return self.desks(token.token if token is not None else "")
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return whose token of Kant this is; None if Kant does not know it."""
+        """Return the access of the owner of a token of Kant; None if Kant does not know the token."""
         try:
             own = await asyncio.to_thread(self.desks, token)
         except InputError:
@@ -137,7 +137,7 @@ class _Asks:
         return AccessToken(token=token, client_id=own.who.user, scopes=[str(own.who.role)], subject=own.who.user)
 
     async def __call__(self, act: Callable[[Desk], Answer], changes: Context[Any] | None = None) -> Answer:
-        """With `changes`, notify the subscribers of the resources that may have changed."""
+        """Return the answer of `act`. With `changes`, notify the subscribers of resources that may have changed."""
         own = await asyncio.to_thread(self.desk)
 
         def inside() -> Answer:

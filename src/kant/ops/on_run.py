@@ -1,4 +1,4 @@
-"""Orders on a simulated run: a simulated world carries them out, and each plan tries them on a fork."""
+"""Orders on a simulated run: a simulated world carries them out, and each plan tries them on a copy of the run."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from kant.workload.job_text import parse_jobs
 
 @dataclass(frozen=True, slots=True)
 class HeldJob:
-    """A job that a person keeps from starting, with its remaining work."""
+    """A job that a person keeps from starting; `left` is its remaining work in microseconds."""
 
     job: Job
     left: int
 
 
 def submission(run: Run, order: o.Submit, now: int, id: str, user: str = "") -> JobSubmitted:
-    """The submission event of an order. Raises InputError."""
+    """Return the event that submits the job of an order, with this id. Raises InputError."""
     words = f"id=x,gpus={order.gpus},pods={order.pods},time={order.time}"
     words += f",within={order.within}" * bool(order.within)
     gangs = Gangs(run.cluster, run.options.shape == "gpu")
@@ -56,9 +56,9 @@ def submission(run: Run, order: o.Submit, now: int, id: str, user: str = "") -> 
 
 
 class RunOrders:
-    """Carries orders out on one run, at `now`. `held` contains the jobs that wait outside of the run.
+    """Carries out orders on one run. `held` contains the held jobs, which the run does not have.
 
-    `renamed` maps the former core ids of jobs to the new ones, `moves` says which have moved and where.
+    `renamed` maps former core ids of jobs to new ids; `moves` says which jobs have moved and where.
     """
 
     def __init__(self, run: Run, held: dict[str, HeldJob]) -> None:
@@ -72,7 +72,7 @@ class RunOrders:
         return self.run.state
 
     def row(self, job: str) -> int:
-        """The row of a waiting or running job; -1 if there is none."""
+        """Return the row of a waiting or running job; -1 if the run has no such job."""
         state = self.state
         return next((row for row in state.live if job in (state.ids[row], public_id(state.ids[row]))), -1)
 
@@ -94,7 +94,7 @@ class RunOrders:
     # --- jobs -----------------------------------------------------------------------------------------------------
 
     def _fresh(self, job: str) -> str:
-        """An id that no job of the run has had: `job`, or `job` with a numeric suffix."""
+        """Return an id that no job of the run has had: `job`, or `job` with a numeric suffix."""
         name, count = job, 1
         while name in self.state.rows:
             count += 1
@@ -152,7 +152,7 @@ class RunOrders:
         return Done(order, public_id(order.job), cannot="a run that was stopped cannot continue; the job waits again")
 
     def _again(self, job: Job, left: int, now: int) -> None:
-        """Resubmit a job under a new id; it keeps its age."""
+        """Resubmit a job under a new id with `left` microseconds of work; it keeps its submission time."""
         name = self._fresh(public_id(job.id))
         self.renamed[job.id] = name
         self.run.execution.arrive(JobSubmitted(now, replace(job, id=name), left))

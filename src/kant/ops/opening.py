@@ -1,4 +1,4 @@
-"""Selects the world, the caller, and where the audit is kept."""
+"""Selects the world (the cluster on which operations work), the caller, and the folder of the audit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class KubeCluster(NamedTuple):
-    """A Kubernetes cluster: the client configuration, the namespace of its Kant, and that of submitted jobs."""
+    """A Kubernetes cluster: the client configuration, the namespace of Kant, and the namespace for submitted jobs."""
 
     config: Config
     system: str
@@ -35,7 +35,7 @@ class Opening:
     """The choice of a world: a running Kant (in `home`, at KANT_URL, or on a `cluster`), a `journal`, or the simulated
     cluster of a `scenario`.
 
-    `role` is the highest role of a caller; `folder` is where the audit is kept (None: the default).
+    `role` is the highest role of a caller; `folder` is the folder of the audit (None: the default folder).
     """
 
     home: Path | None = None
@@ -56,7 +56,7 @@ class Opening:
         return Desk(world, self._at_most(who), self._audit(world), self._limits(), via)
 
     def desks(self, via: str) -> Callable[[str], Desk]:
-        """Return a function from a token of Kant to its desk. Raises InputError for an invalid token."""
+        """Return a function that returns the desk of a token's owner; it raises InputError for an invalid token."""
         self._check()
         shared = None if self._runs else self._world(None)
         if shared is not None and self.tokens is None:
@@ -145,7 +145,7 @@ class Opening:
         return Caller(who.user, least, who.queues, who.origin, who.is_unix)
 
     def _key(self, token: str) -> Caller:
-        """The owner of a token. The file is read each time, so a revoked token is rejected."""
+        """Return the owner of a token. The file of tokens is read at each call, so a revoked token is rejected."""
         from kant.service.tokens import key_of, read_keys
 
         assert self.tokens is not None
@@ -156,7 +156,7 @@ class Opening:
 
 
 def address_of(home: Path | None) -> str:
-    """The address of Kant in a home; "" if it listens nowhere."""
+    """Return the address of the Kant in a home folder; "" if it does not listen on the network."""
     from kant.client.kant import Kant
 
     return Kant(home).api.whoami().address

@@ -1,4 +1,4 @@
-"""Questions of operations to the journal of a leader, which starts a process for them (`ops/journal_process.py`)."""
+"""Questions that a leader answers from its journal, by a process that it starts (`ops/journal_process.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 50
 
 
 class PastQuestion(Struct, frozen=True, forbid_unknown_fields=True):
-    """One of these: the effect of `orders`, the `usage` by user or queue, or why the job `explain` got its place."""
+    """One question: the effect of `orders`, the `usage` by user or queue, or why the job `explain` got its place."""
 
     orders: tuple[dict[str, Any], ...] = ()
     usage: str = ""

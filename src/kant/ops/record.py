@@ -1,7 +1,7 @@
-"""Records what an assistant does with `kant mcp`, so that runbooks can be compiled from it.
+"""Records what an assistant does with `kant mcp`, so that runbooks can be compiled from these traces.
 
-Each transaction ends a trace: its reason is the task in words, and the calls since the previous transaction are its
-steps. A transaction that is undone counts as a failure, and its trace is removed.
+Each transaction ends a trace. The transaction's reason is the text of the task; the calls since the previous
+transaction are the steps. A transaction that is undone counts as a failure, and its trace is removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kant.ops.text import one_line
 from kant.ops.view import WorldView
 
 MOST = 50
-"""Calls kept of an unfinished trace; older ones are dropped."""
+"""Maximum number of calls kept of an unfinished trace; older calls are dropped."""
 
 
 class TraceRecorder:
@@ -27,7 +27,7 @@ class TraceRecorder:
         self._calls: dict[str, list[tuple[TraceCall, WorldView, Answer]]] = {}
 
     def note(self, desk: Desk, tool: str, args: Answer, before: WorldView, answer: Answer) -> None:
-        """Note an answered call on the caller's desk; `before` is the state before it."""
+        """Record a call on the caller's desk and its answer; `before` is the state before the call."""
         call = TraceCall(tool, args)
         calls = self._calls.setdefault(desk.who.user, [])
         calls.append((call, before, answer))

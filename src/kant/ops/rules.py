@@ -1,6 +1,6 @@
 """Rules: what no order may do, whoever gives it, and for each role the limits of one plan.
 
-They are checked when a plan is made and again when it is applied, on the state of that moment.
+The rules are checked when a plan is made, and again on the present state when the plan is applied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RoleLimit(Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of a role. If one plan exceeds `jobs`, `gpus`, `nodes`, `gpu_hours` lost or `runs_withdrawn`, a person
     is asked.
 
-    `applies_per_hour` and `gpu_hours_per_hour` (lost) are hard limits.
+    `applies_per_hour` (plans applied) and `gpu_hours_per_hour` (GPU-hours lost) are hard limits.
     """
 
     jobs: Annotated[int, Meta(ge=0)] = 10
@@ -62,7 +62,7 @@ class Violation(Struct, frozen=True, omit_defaults=True):
 
 
 class Blast(Struct, frozen=True):
-    """The blast radius of a plan: jobs that it names or stops, their GPUs, nodes; and how many jobs wait longer.
+    """The blast radius of a plan: the jobs that it names or stops, their GPUs, nodes, and how many jobs wait longer.
 
     `runs_withdrawn` counts the runs that cannot be restored.
     """
@@ -76,7 +76,7 @@ class Blast(Struct, frozen=True):
     runs_withdrawn: int = 0
 
     def beyond(self, limit: RoleLimit) -> list[str]:
-        """The limits that this blast radius exceeds, as texts."""
+        """Return the limits that this blast radius exceeds, as texts."""
         pairs = (
             ("jobs", len(self.jobs), limit.jobs),
             ("GPUs", self.gpus, limit.gpus),
@@ -93,7 +93,7 @@ def job_of(order: Order) -> str:
 
 
 def stopped_at_once(view: WorldView, orders: tuple[Order, ...]) -> dict[str, JobView]:
-    """Return the running jobs that the orders themselves stop."""
+    """Return the running jobs that the orders stop directly, by id."""
     found: dict[str, JobView] = {}
     for order in orders:
         if isinstance(order, o.Cancel | o.Preempt) and order.job in view.jobs and view.jobs[order.job].runs:
@@ -122,7 +122,7 @@ def blast_of(view: WorldView, orders: tuple[Order, ...], futures: OrderFutures) 
 
 
 def violations(view: WorldView, orders: tuple[Order, ...], who: Caller, world: World) -> list[Violation]:
-    """The violations of rules by these orders in the present state; others show only in the simulated futures."""
+    """Return the violations of rules that the present state shows; `foreseen` returns those that simulations show."""
     found: list[Violation] = []
     seen: set[str] = set()
     for number, order in enumerate(orders, start=1):
@@ -141,7 +141,7 @@ def violations(view: WorldView, orders: tuple[Order, ...], who: Caller, world: W
 
 
 def foreseen(view: WorldView, futures: OrderFutures) -> list[Violation]:
-    """The violations of rules that the futures show."""
+    """Return the violations of rules that the simulated effects of the orders show."""
     if futures.complaint:
         return [Violation("impossible", futures.complaint)]
     found = []
@@ -181,7 +181,7 @@ PHASES: dict[type, tuple[str, ...]] = {
     o.Priority: ("held", "blocked", "waiting"),
     o.Preempt: ("running",),
 }
-"""The phases of jobs that each order applies to."""
+"""For each kind of order, the phases that its job may have."""
 
 
 def _out_of_phase(view: WorldView, order: Order) -> list[str]:
@@ -195,13 +195,13 @@ def _out_of_phase(view: WorldView, order: Order) -> list[str]:
 
 
 def _protected(view: WorldView, order: Order) -> list[str]:
-    """Protected running jobs that the order would stop."""
+    """Return a sentence for each protected running job that the order would stop."""
     stopped = stopped_at_once(view, (order,)).values()
     return [f"job {job.id} runs, and may not be stopped" for job in stopped if not job.preemptible]
 
 
 def _quota(view: WorldView, order: o.Quota, orders: tuple[Order, ...]) -> list[str]:
-    """Quotas are promises: in total not more than exists, and for a queue not less than its protected jobs hold."""
+    """Check a quota: in total no more than the GPUs that exist, and at least what the queue's protected jobs hold."""
     model = order.model or "any"
     given = {(each.queue, each.model or "any"): each.gpus for each in orders if isinstance(each, o.Quota)}
     mine = [queue for queue in view.queues if queue.model == model and queue.nominal_gpus is not None]

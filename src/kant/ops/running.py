@@ -1,4 +1,4 @@
-"""A running Kant as a world: questions and orders go to its API, with the rights of the token's owner."""
+"""A world that is a running Kant: questions and orders go to its API, with the rights of the token's owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kant.sim.question import Question
 ALIVE = "held,blocked,waiting,running,stopping"
 PAGE = 1000
 TAIL = 64 << 10
-"""How many bytes of a log are read, from its end."""
+"""Maximum number of bytes that are read from the end of a log."""
 INSIDE = ("waiting", "running")
 """The phases of jobs that the core knows."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "USER")
@@ -36,7 +36,7 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "USER")
 
 
 class RunningWorld:
-    """Kant in a home, or at `url` with a `token`."""
+    """The Kant in a home folder, or at `url` with a `token`."""
 
     kind = "running"
     carries = frozenset({"submit", "cancel", "hold", "release", "priority", "preempt", "reserve", "unreserve"})
@@ -164,7 +164,7 @@ class RunningWorld:
     # --- futures ----------------------------------------------------------------------------------------------------
 
     def _journal(self) -> Path | None:
-        """Return the journal, if it can be read: by its owner, on its machine."""
+        """Return the journal's path if this process can read it (as its owner, on its machine), otherwise None."""
         found = self.api.health().journal
         return Path(found) if found and os.access(found, os.R_OK) else None
 
@@ -172,7 +172,7 @@ class RunningWorld:
         return None
 
     def futures(self, orders: tuple[Order, ...]) -> OrderFutures:
-        """Use the journal if it can be read. Otherwise ask Kant, whose what-if questions cannot express some orders."""
+        """Compute effects from the journal if it can be read; else by Kant's what-if, which lacks some orders."""
         jobs = {row.id: row for row in self._rows(ALIVE)}
         inside: list[Order] = []
         for order in orders:
@@ -187,7 +187,7 @@ class RunningWorld:
         return self.foreseen(tuple(inside))
 
     def foreseen(self, orders: tuple[Order, ...]) -> OrderFutures:
-        """The effect of orders about jobs that the core knows."""
+        """Return the effect of orders about jobs that the core knows."""
         path = self._journal()
         if path is not None:
             return foresee(read_past(path, today=self.now()), orders, {})
@@ -254,7 +254,7 @@ class RunningWorld:
         return Done(order, job_of(order), cannot=cannot)
 
     def settle(self) -> None:
-        """Do nothing: a running Kant decides by itself, even between two orders."""
+        """Do nothing: a running Kant schedules on its own, even between two orders."""
 
     def _unreserved(self, order: o.Unreserve) -> Done:
         (before,) = self.api.unreserve(order.name).reservations
@@ -268,7 +268,7 @@ class RunningWorld:
 
 
 def _count(indices: str) -> int:
-    """How many GPUs a text such as `0,1` or `0-3` names."""
+    """Return how many GPUs a text such as `0,1` or `0-3` names."""
     count = 0
     for part in indices.split(",") if indices else ():
         first, dash, last = part.partition("-")

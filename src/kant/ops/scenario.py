@@ -53,7 +53,7 @@ class ScenarioJob(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScenarioQueue(Struct, frozen=True, forbid_unknown_fields=True):
-    """A queue with a quota of `gpus` (None: none). A limit of -1 means that it borrows or lends without limit."""
+    """A queue with a quota of `gpus` (None: no quota). A borrowing or lending limit of -1 means unlimited."""
 
     name: Name
     gpus: Annotated[int, Meta(ge=0, le=10**6)] | None = None
@@ -63,7 +63,7 @@ class ScenarioQueue(Struct, frozen=True, forbid_unknown_fields=True):
     lending_limit: int = -1
 
     def queue(self) -> Queue:
-        """The queue as the core's type."""
+        """Return the queue as the scheduler's type."""
         if self.gpus is None:
             return Queue(self.name, self.parent, self.weight)
         most, lends = (limit * GPU if limit >= 0 else -1 for limit in (self.borrowing_limit, self.lending_limit))
@@ -120,7 +120,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=16)
 def _coming(scenario: Scenario) -> tuple[JobSubmitted, ...]:
-    """The arrivals of the jobs, equal in each of the scenario's worlds."""
+    """Return the arrivals of the jobs, which are the same in each world of the scenario."""
     profile = builtin_profile(scenario.profile)
     options = read_options(profile.simulation, f"profile {profile.name}")
     gangs = Gangs(scenario._cluster(), options.shape == "gpu")
@@ -140,7 +140,7 @@ def _coming(scenario: Scenario) -> tuple[JobSubmitted, ...]:
 
 
 def parse_scenario(given: Any, where: str = "scenario") -> Scenario:
-    """Convert a JSON- or TOML-like object to a scenario. Raises InputError that names the field."""
+    """Convert a JSON- or TOML-like object to a scenario. Raises InputError, which names the field."""
     try:
         return msgspec.convert(given, Scenario)
     except msgspec.ValidationError as error:

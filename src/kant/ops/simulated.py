@@ -1,4 +1,4 @@
-"""Worlds that are runs: a simulated cluster, which is stepped in virtual time, and a journal, which is read-only."""
+"""Worlds from simulated runs: a cluster that is stepped in virtual time, or the read-only state of a journal."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ ENDS = (JobFinished, JobPreempted, JobEvicted, JobFailed, JobCancelled)
 
 
 class SimulatedWorld:
-    """A cluster in simulated time. Only `step` advances it.
+    """A cluster in simulated time. Only `step` advances the time.
 
-    `logs` holds what jobs have written. A world created from a journal (`of_journal`) carries out no orders.
+    `logs` holds the output of jobs. A world created from a journal (`of_journal`) carries out no orders.
     """
 
     kind = "simulated"
@@ -93,7 +93,7 @@ class SimulatedWorld:
 
     @classmethod
     def of_journal(cls, path: Path, at: int | None = None) -> SimulatedWorld:
-        """Return the world of a journal at a time (None: its end): read-only, for questions and plans."""
+        """Return the state of a journal at a time (None: its end) as a read-only world, for questions and plans."""
         past = read_past(path, at)
         world = cls.__new__(cls)
         world.kind = "journal"
@@ -142,7 +142,7 @@ class SimulatedWorld:
         return None
 
     def past(self) -> Past:
-        """Return the history so far, for what-ifs. It does not contain later arrivals."""
+        """Return the history so far, without later arrivals, for simulations of changes."""
         run = self.run
         return Past(
             Path(self.header.workload), self.header, run.profile, run.options, self._now,
@@ -158,7 +158,7 @@ class SimulatedWorld:
         return replace(found, zero_us=self.header.zero, jobs=dict(sorted((found.jobs | held).items())))
 
     def _runs(self) -> dict[str, int]:
-        """How often each job has started so far."""
+        """Return how often each job has started so far, by public id."""
         counts: dict[str, int] = {}
         for event in self.events_so_far:
             if isinstance(event, JobStarted):
@@ -166,7 +166,7 @@ class SimulatedWorld:
         return counts
 
     def _id(self, job: str) -> str:
-        """The latest core id of any job that has arrived. Raises InputError."""
+        """Return the latest core id of a job that has arrived. Raises InputError."""
         found = [name for name in self.state.rows if job in (name, public_id(name))]
         if not found:
             raise InputError("job", f"a job of {self.header.workload}", job)
@@ -260,7 +260,7 @@ def explained_latest(past: Past, job: str) -> dict[str, Any]:
 
 
 def shown(event: Event) -> dict[str, Any]:
-    """An event as one small object, without the devices."""
+    """Return an event as a small JSON-like object, without the devices."""
     found: dict[str, Any] = {"time_us": event.time, "what": str(event.__struct_config__.tag)}
     if isinstance(event, JobSubmitted):
         return found | {"job": public_id(event.job.id), "queue": event.job.queue, "gpus": event.job.gpu_milli / GPU}
@@ -275,7 +275,7 @@ def shown(event: Event) -> dict[str, Any]:
 
 
 def usage_of(events: Iterable[Event], by: str, now: int) -> list[dict[str, Any]]:
-    """GPU-seconds that jobs have held so far, by submitting user or queue; the largest first."""
+    """Return the GPU-seconds that jobs have held so far, by submitting user or queue, the largest first."""
     if by not in ("user", "queue"):
         raise InputError("by", "user or queue", by)
     whose: dict[str, str] = {}
@@ -304,7 +304,7 @@ def usage_of(events: Iterable[Event], by: str, now: int) -> list[dict[str, Any]]
 
 
 def ended_of(events: Iterable[Event]) -> list[EndedJob]:
-    """The ended jobs that have run, from events."""
+    """Return the jobs that have run and ended, according to the events."""
     jobs: dict[str, Job] = {}
     began: dict[str, int] = {}
     ran: Counter[str] = Counter()

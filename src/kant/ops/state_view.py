@@ -26,7 +26,7 @@ MOST_JOBS = 1 << 40
 
 
 def view_of(scheduler: Scheduler, now: int, runs: Mapping[str, int], ahead: int = 0) -> WorldView:
-    """Return the state at `now`, microseconds on its clock; times of the view are later by `ahead`.
+    """Return the state at `now` (µs on the state's clock) as a view. `ahead` is added to all times in the view.
 
     `runs` says how often each job has started so far.
     """
@@ -67,7 +67,7 @@ def view_of(scheduler: Scheduler, now: int, runs: Mapping[str, int], ahead: int 
 
 
 def leader_view(questions: LeaderQuestions) -> WorldView:
-    """The state of a cluster's leader, including held jobs. Times are of the Unix epoch."""
+    """Return the state of a cluster's leader, including held jobs. Times are microseconds since the Unix epoch."""
     core, _ = questions.present()
     rows = questions.jobs(("waiting", "running", "held"), "", "", None, MOST_JOBS)["jobs"]
     found = view_of(core.scheduler, core.now, {row["id"]: row["attempt"] for row in rows}, core.zero)
@@ -84,7 +84,7 @@ def leader_view(questions: LeaderQuestions) -> WorldView:
 
 
 def job_view(job: Job, runs: int, ahead: int = 0) -> JobView:
-    """The view of a waiting job."""
+    """Return the view of a waiting job; `runs` says how often it has started, `ahead` is added to its times."""
     return JobView(
         id=public_id(job.id), phase="waiting", queue=job.queue, user=job.user, name=job.name, priority=job.priority,
         gpus=job.gpu_milli / GPU, pods=job.pods, submitted_us=job.submit + ahead, run=runs,

@@ -1,4 +1,4 @@
-"""The text of answers: bounded, in pages, and with the text of tenants marked as such.
+"""The form of answers: limited in length, in pages, and with text that tenants wrote marked as such.
 
 A tenant chooses a job's name and its log, so both may be written to deceive an assistant that reads them. They appear
 only under `untrusted`, on one line, without control characters. Ids that are not plain words are percent-encoded.
@@ -17,7 +17,7 @@ from kant.model.errors import InputError
 MOST = 6000
 """The maximum length of one answer in characters of JSON: about 2,000 tokens."""
 LONGEST = 400
-"""The maximum length of one text in it, in characters."""
+"""The maximum length of one text in an answer, in characters."""
 PLAIN = "._-~/@+:"
 
 
@@ -33,7 +33,7 @@ def meant(text: str) -> str:
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
-    """A text without line ends, control characters, and marks that change how other characters are shown."""
+    """Return a text without line ends, control characters and invisible formatting characters, cut to `most`."""
     shown = "".join(" " if ch in "\n\r\t" else ch for ch in text)
     shown = "".join(ch for ch in shown if unicodedata.category(ch)[0] != "C")
     return shown if len(shown) <= most else shown[: most - 1] + "…"
@@ -58,7 +58,7 @@ def texts_of_tenants(value: Any, theirs: bool = False) -> Iterator[str]:
 
 
 def cleaned(value: Any, encoded: dict[str, str]) -> Any:
-    """Return an answer of the core whose sentences name jobs: with encoded ids, each text on one line."""
+    """Return an answer with each text on one line, and with the job ids in its sentences replaced by encoded ids."""
     if isinstance(value, str):
         for raw, safe in encoded.items():
             value = value.replace(raw, safe)
@@ -71,7 +71,7 @@ def cleaned(value: Any, encoded: dict[str, str]) -> Any:
 
 
 def encoded_ids(ids: Iterable[str]) -> dict[str, str]:
-    """The ids that are not plain words, each with its encoding; the longest first."""
+    """Return the ids that `safe_id` changes, each with its encoding, the longest first."""
     odd = {each for each in ids if safe_id(each) != each}
     return {each: safe_id(each) for each in sorted(odd, key=len, reverse=True)}
 
@@ -98,7 +98,7 @@ def page(rows: Sequence[dict[str, Any]], name: str, cursor: str, most: int = MOS
 
 
 def bounded(answer: dict[str, Any], most: int = MOST) -> dict[str, Any]:
-    """Return an answer no longer than `most`: its lists are cut, and say how many entries were cut."""
+    """Return an answer of at most `most` characters: its lists are cut, and say how many entries were cut."""
     for keep in (20, 8, 3, 1, 0):
         if length(answer) <= most:
             break

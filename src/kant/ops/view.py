@@ -1,4 +1,4 @@
-"""A view: everything that rules examine, at one moment, with the version to which a plan is bound."""
+"""A view: the state of a cluster that rules examine, at one moment, with the version to which a plan is bound."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from msgspec import Struct, field
 class JobView(Struct, frozen=True, kw_only=True):
     """A job that has not ended. Times are microseconds on the clock of its world, -1 for none.
 
-    `nodes` has the GPUs that it holds on each node; `lost_gpu_s` is the work lost if it is stopped now. `run` is a
-    different number for each run of the job. Without `preemptible` it may not be stopped for others.
+    `nodes` has the GPUs that it holds on each node; `lost_gpu_s` is the work (GPU-seconds) lost if it is stopped now.
+    `run` is a different number for each run of the job. Without `preemptible` it may not be stopped for other jobs.
     """
 
     id: str
@@ -39,7 +39,7 @@ class JobView(Struct, frozen=True, kw_only=True):
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue on the nodes of one GPU model ("any": of all). None: it has no quota."""
+    """The quota and use of a queue on the nodes of one GPU model ("any": all models). None: the queue has no quota."""
 
     queue: str
     parent: str = ""
@@ -55,7 +55,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """A node: its GPUs, how many are free, its leaf, and whether it takes jobs."""
+    """A node: its GPUs, how many of them are free, its leaf switch, and whether it accepts jobs."""
 
     node: str
     gpus: int
@@ -65,7 +65,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
 
 class BookedView(Struct, frozen=True, kw_only=True):
-    """A reservation, in microseconds on the clock of its world."""
+    """A reservation. Times are microseconds on the clock of its world."""
 
     name: str
     start_us: int
@@ -75,7 +75,7 @@ class BookedView(Struct, frozen=True, kw_only=True):
 
 
 class WorldView(Struct, frozen=True, kw_only=True):
-    """A world at `now_us`; the zero of its clock is `zero_us` of the Unix epoch (0: it has no dates)."""
+    """A world at `now_us`. Its clock's zero is `zero_us`, microseconds since the Unix epoch (0: it has no dates)."""
 
     now_us: int
     zero_us: int = 0
@@ -85,7 +85,7 @@ class WorldView(Struct, frozen=True, kw_only=True):
     booked: list[BookedView]
 
     def lineage(self, queue: str) -> tuple[str, ...]:
-        """A queue and its ancestors: a caller who owns one of them also owns the queue."""
+        """Return a queue and its ancestors: a caller who owns one of these owns the queue."""
         above = {each.queue: each.parent for each in self.queues}
         path = [queue]
         while above.get(path[-1]) and above[path[-1]] not in path:
@@ -93,9 +93,9 @@ class WorldView(Struct, frozen=True, kw_only=True):
         return tuple(path)
 
     def facts(self) -> dict[str, str]:
-        """The facts on which a plan rests, one text for each job, quota, node and reservation.
+        """Return the facts on which a plan is based: a text for each job, quota, node and reservation, by name.
 
-        The passing of time alone changes none of them.
+        The passing of time alone changes no fact.
         """
         found = {
             f"job {job.id}": f"{job.phase} {job.run} {job.queue} {job.priority} {job.gpus} {sorted(job.nodes.items())}"
@@ -107,7 +107,7 @@ class WorldView(Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str:
-        """16 hexadecimal digits: equal at two moments if nothing that a plan rests on has changed."""
+        """A digest of all facts (16 hexadecimal digits): it changes if anything on which a plan is based changes."""
         text = msgspec.json.encode(sorted(self.facts().items()))
         return hashlib.blake2b(text, digest_size=8).hexdigest()
 
@@ -117,14 +117,14 @@ class WorldView(Struct, frozen=True, kw_only=True):
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """The differences between the facts of two views, as sentences."""
+    """Return the differences between the facts of two views, as sentences."""
     found = [f"{what} is new" for what in after if what not in before]
     found += [f"{what} is gone" for what in before if what not in after]
     return found + [f"{what} has changed" for what, how in after.items() if before.get(what, how) != how]
 
 
 def some(texts: Iterable[str], most: int = 5) -> str:
-    """The first few of several texts, and how many more there are."""
+    """Return the first `most` texts as one text, and how many more there are."""
     every = list(texts)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more

@@ -1,4 +1,4 @@
-"""A world: a cluster that operations look at and change: a running Kant, a journal or a simulated cluster."""
+"""A world is the cluster that operations look at and change: a running Kant, a journal or a simulated cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kant.service.roles import Caller
 
 
 class Done(Struct, frozen=True, omit_defaults=True):
-    """The effect of an order. `undo` has the orders that revert it; `cannot` says why there are none.
+    """The effect of an order. `undo` has the orders that revert it; `cannot` says why it cannot be reverted.
 
     `job` is the job that the order names or creates.
     """
@@ -25,11 +25,11 @@ class Done(Struct, frozen=True, omit_defaults=True):
 
 
 class OrderFutures(Struct, frozen=True, kw_only=True):
-    """The effect of a change on all jobs, from two futures, with the change and without.
+    """The effect of a change on all jobs, from two simulated futures, with the change and without.
 
     `answer` is what `kant whatif --json` prints. `stopped` holds the jobs that stop more often with the change,
     `starts` the jobs that start at once because of it, `rejected` the jobs that are rejected because of it. `moves`
-    says where it moves jobs. `complaint`: why there is no effect. `unknown`: the orders whose effect is not included.
+    says where it moves jobs. `complaint`: why the change is impossible. `unknown`: orders whose effect is not included.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class OrderFutures(Struct, frozen=True, kw_only=True):
 
 
 class World(Protocol):
-    """The questions to a cluster and the orders for it. `carries` holds the kinds of orders that it carries out.
+    """A cluster that answers questions and carries out orders, of the kinds in `carries`.
 
-    Each method raises InputError with one sentence.
+    Each method may raise InputError with one sentence.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class World(Protocol):
         ...
 
     def now(self) -> int:
-        """Microseconds on the clock of this world."""
+        """Return the time in microseconds on the clock of this world."""
         ...
 
     def view(self) -> WorldView:
@@ -71,7 +71,7 @@ class World(Protocol):
         ...
 
     def eta(self, job: str) -> list[dict[str, Any]]:
-        """When the waiting jobs, or one, are expected to start."""
+        """Return when the waiting jobs, or only `job` (not ""), are expected to start."""
         ...
 
     def explain(self, job: str) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class World(Protocol):
         ...
 
     def usage(self, by: str) -> list[dict[str, Any]]:
-        """Return what jobs have used, by user or queue."""
+        """Return the GPU-seconds that jobs have used, `by` user or queue."""
         ...
 
     def events(self, since: int) -> list[dict[str, Any]]:
@@ -91,15 +91,15 @@ class World(Protocol):
         ...
 
     def log(self, job: str) -> str:
-        """The log of a job: text of a tenant."""
+        """Return the log of a job. It is text that a tenant wrote."""
         ...
 
     def rights(self, order: Order) -> str | None:
-        """Return why the caller may not give an order, "" if they may; None if roles and queues decide this."""
+        """Return why the caller may not give an order ("": they may); None if the rules for roles decide this."""
         ...
 
     def futures(self, orders: tuple[Order, ...]) -> OrderFutures:
-        """The effect of these orders on all jobs, by two simulated futures."""
+        """Return the effect of these orders on all jobs, from two simulated futures."""
         ...
 
     def carry_out(self, order: Order, who: Caller) -> Done:

@@ -27,7 +27,7 @@ Stamp = tuple[int, int, int, int]
 
 
 def name_of(uid: int) -> str:
-    """The name of a user of this machine."""
+    """Return the name of a user of this machine, or the number as text if the user has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -35,7 +35,7 @@ def name_of(uid: int) -> str:
 
 
 def page_token(home: Path, fresh: bool = False) -> str:
-    """Return the owner's token; create it if there is none. It is kept in clear text, so that its owner can read it."""
+    """Return the owner's token; create it if there is none or with `fresh`. Its file is plain text for the owner."""
     path = home / PAGE_TOKEN
     if fresh or not path.exists():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -45,7 +45,7 @@ def page_token(home: Path, fresh: bool = False) -> str:
 
 
 class Keys:
-    """The current keys of one file. A missing file has none; if it becomes invalid, the last valid keys stay in use."""
+    """The keys in one file. A missing file has no keys; if it becomes invalid, its last valid keys stay in use."""
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class Keys:
 
 
 class Callers:
-    """Every caller that may use the address: by the page's token, the home's tokens, `--token-file`, or OIDC."""
+    """The callers that Kant knows: by the page's token, the home's tokens, `--token-file`, OIDC or the Unix socket."""
 
     def __init__(self, home: Path, token_file: Path | None = None, oidc: Oidc | None = None) -> None:
         self.oidc = oidc
@@ -104,9 +104,9 @@ class Callers:
         return Caller(key.user, key.role, key.queues, origin)
 
     def page_of(self, request: web.Request, fresh: bool) -> str:
-        """Return a page token for the user at the other end of the socket; it gives the user's own rights.
+        """Return a page token for the user at the other end of the Unix socket; it gives the user's own rights.
 
-        It is the same until Kant stops, or `fresh` asks for a new one. Raises InputError for a caller by an address.
+        The token stays the same until Kant stops, or a call with `fresh`. Raises InputError for callers over TCP.
         """
         own = request.transport.get_extra_info("socket") if request.transport is not None else None
         if own is None or own.family != socket.AF_UNIX:
@@ -125,8 +125,8 @@ class Callers:
         return found
 
     def _of_user(self, uid: int, origin: str) -> Caller:
-        """Return a user of this machine. Root and Kant's owner are operators; others have the highest role of the
-        tokens with their name. Without such a token they are tenants who may submit to every queue."""
+        """Return a user of this machine as a caller. Root and Kant's owner are operators; other users have the highest
+        role of the tokens with their name. Without such a token they are tenants who may submit to every queue."""
         name = name_of(uid)
         if uid in (0, os.getuid()):
             return Caller(name, Role.OPERATOR, (), origin)
@@ -136,5 +136,5 @@ class Callers:
 
     @property
     def is_shared(self) -> bool:
-        """Whether any token other than the page's exists, or OIDC is configured."""
+        """Whether any token other than the owner's page token exists, or OIDC is configured."""
         return self.oidc is not None or any(file.now() for file in self.files[1:])

@@ -47,7 +47,7 @@ def _place_of(url: str) -> tuple[bool, str, int | None]:
 
 
 def _ask_at(url: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> HTTPResponse:
-    """Send a request to an address; return the response. Raises InputError, or OSError or ValueError if none comes."""
+    """Send a request to a URL and return the response. Raises InputError; OSError or ValueError without a response."""
     import http.client
 
     safe, host, port = _place_of(url)
@@ -61,7 +61,7 @@ def _ask_at(url: str, method: str, target: str, body: bytes | None, headers: dic
 
 
 def _connected(url: str, path: str) -> tuple[socket.socket, str]:
-    """Connect to `url`, or if that is empty to the socket at `path`. Return the connection and its Host header."""
+    """Connect to `url` or, if that is empty, to the socket at `path`. Return the connection and its Host header."""
     import socket
 
     if not url:
@@ -78,7 +78,7 @@ def _connected(url: str, path: str) -> tuple[socket.socket, str]:
 
 
 def _breaks() -> tuple[type[Exception], ...]:
-    """Return the exceptions of a truncated response; imports `http.client` only when one is needed."""
+    """Return the exceptions that a truncated response raises. The call imports `http.client`."""
     from http.client import HTTPException
 
     return OSError, HTTPException
@@ -97,7 +97,7 @@ def _token() -> str:
 
 
 class ServiceClient:
-    """Client of Kant in one home. The default home is replaced by KANT_URL if that is set, unless `here` is true.
+    """Client of the Kant in one home. For the default home KANT_URL, if set, is used instead, unless `here` is true.
 
     Every method raises InputError with the message that Kant returned.
     """
@@ -120,8 +120,8 @@ class ServiceClient:
         return json.loads(b"".join(self._parts(self._ask("POST", path, {}, body))))
 
     def post_short(self, path: str, body: Any) -> Any:
-        """Send a POST request to a front end if there is one, and to Kant itself if the front end does not accept
-        it.
+        """Send a POST request to a front end if there is one, and to Kant itself if the front end does not accept the
+        request.
         """
         front = self.home / FRONT_SOCKET
         if not self.url and front.exists():
@@ -130,7 +130,7 @@ class ServiceClient:
                 reply = exchange(str(front), "POST", path, text, {"Content-Type": "application/json"})
                 if reply.status < 400:
                     return json.loads(reply.read())
-                if reply.status not in (421, 503):  # 421 and 503: send it to Kant itself
+                if reply.status not in (421, 503):  # 421 and 503: send the request to Kant itself
                     raise RefusedError(_said(reply, f"POST {path}"))
             except (ConnectionRefusedError, FileNotFoundError):
                 pass
@@ -196,7 +196,7 @@ class ServiceClient:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Turn connection errors into an InputError that says that Kant does not answer, or not as expected."""
+        """Turn connection errors into an InputError, which says that Kant does not answer, or not as expected."""
         try:
             yield
         except BrokenAnswerError as error:

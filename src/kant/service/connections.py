@@ -1,8 +1,8 @@
-"""The open connections of one listener: their maximum, and which one is closed to make room for a new one.
+"""The open connections of one listener: their maximum, and which connection is closed to make room for a new one.
 
 A connection is *busy* while a request of a known caller is answered: a stream, a long poll and a terminal are busy
-until they end. Any other connection may be closed at any time. Those without a request yet are closed first, then idle
-connections and those of unknown callers; each oldest first. So connections that finish no request block no caller.
+until they end. Any other connection may be closed at any time: first those without a request yet, then idle connections
+and those of unknown callers, the oldest first. So connections that never complete a request do not block callers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Connections:
         self._busy.discard(connection)
 
     def close_one(self) -> bool:
-        """Close the oldest connection without a request, else the longest idle one. Return False if all are busy."""
+        """Close the oldest connection without a request, else the longest idle connection. False: all are busy."""
         each = next(chain(self._silent, self._idle), None)
         if each is None:
             return False
@@ -60,7 +60,7 @@ class Connections:
 
     @contextmanager
     def busy(self, connection: CountedConnection, caller: str) -> Iterator[None]:
-        """Keep a connection busy while a request is answered. `caller`: "" for an operator. Raises TooManyError."""
+        """Mark a connection as busy during the block. `caller` is "" for an operator. Raises TooManyError."""
         if caller and self._callers[caller] >= max(self.most // SHARE, 1):
             raise TooManyError
         self._callers[caller] += 1
@@ -77,7 +77,7 @@ class Connections:
                 self._idle[connection] = None
 
     def asked(self, connection: CountedConnection) -> None:
-        """Note that the head of a request has arrived; its caller may be unknown."""
+        """Record that the head of a request has arrived, perhaps from an unknown caller."""
         if connection in self._silent:
             del self._silent[connection]
             self._idle[connection] = None
@@ -95,7 +95,7 @@ class CountedConnection(asyncio.Protocol):
         of.add(self)
 
     def asked(self) -> None:
-        """Note that the head of a request has arrived, which ends the timeout."""
+        """Record that the head of a request has arrived, which ends the timeout."""
         self._late.cancel()
         self.of.asked(self)
 

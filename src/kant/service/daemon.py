@@ -1,4 +1,4 @@
-"""`kant up`: runs Kant on one home, from taking the lock to the last answer."""
+"""`kant up`: runs Kant on one home, from taking the home's lock until Kant stops."""
 
 from __future__ import annotations
 
@@ -73,25 +73,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
 JOIN = "join"
-"""The folder of the home with the certificates for machines that join."""
+"""The folder in the home with the certificates for machines that join."""
 COMPILING = "its kernels compile: until then it uses slower ones"
 COMPILER = "kernels"
-"""The name of the thread that compiles."""
+"""The name of the thread that compiles the Numba code."""
 REMEMBERED = 2_000
-"""The number of finished jobs from which start forecasts learn run times at first."""
+"""Number of finished jobs, the latest, from which start forecasts learn run times when Kant starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonOptions:
-    """Options of `kant up`. `cluster`: None for this machine. `token_file`: tokens besides the home's.
+    """Options of `kant up`. `cluster`: None for this machine. `token_file`: tokens in addition to those of the home.
 
-    `proxy_names`: see `Guard`. `any_port`: if the port of `listen` is in use, another one is used. `on_listen` gets the
-    address and the owner's token. An interactive job whose GPUs idle for `idle_s` is stopped; 0: no job is. Jobs that
-    ended more than `keep_days` ago are pruned; 0: no jobs are. `front_ends` processes accept short jobs. Members of the
-    group `users` may open the socket, and each job runs as its user ("": only Kant's owner may, and all jobs run as the
-    owner). The address speaks HTTPS if `files` has a certificate. `oidc` identifies further callers. Traces of jobs are
-    posted to the URL `traces`. Other machines join at `join_listen`, and continue their runs for up to `lease_s`
-    seconds after Kant's last message to them. `power` has the power caps of this machine and of all machines together.
+    `proxy_names`: see `Guard`. `any_port`: if the port of `listen` is in use, use a free port. `on_listen` is called
+    with the address and the owner's token. An interactive job whose GPUs idle for `idle_s` seconds is stopped (0:
+    never). Jobs that ended more than `keep_days` ago are pruned (0: never). `front_ends` processes accept short jobs.
+    Members of the group `users` may open the socket, and each job runs as its user ("": only Kant's owner may, and all
+    jobs run as the owner). The address uses HTTPS if `files` has a certificate. `oidc` identifies further callers.
+    Traces of jobs are posted to the URL `traces`. Other machines join at `join_listen`, and continue their runs for up
+    to `lease_s` seconds after Kant's last message. `power`: the power caps of this machine, and of all together.
     """
 
     home: Path
@@ -143,14 +143,14 @@ def serve(options: DaemonOptions) -> int:
         os.umask(mask)
     if any(thread.name == COMPILER for thread in threading.enumerate()):
         sys.stdout.flush()
-        os._exit(0)  # LLVM cannot be interrupted, and nothing is left to do
+        os._exit(0)  # the LLVM compiler cannot be interrupted, and nothing is left to do
     return 0
 
 
 async def _serve(
     options: DaemonOptions, store: JobStore, callers: Callers, tls: ssl.SSLContext | None, slow: ExitStack
 ) -> None:
-    """Serve. While `slow` is held, kernels run as plain Python, until they are compiled."""
+    """Run Kant until it is stopped. While `slow` is open, the code for Numba runs as plain Python, not yet compiled."""
     began = time.monotonic()
     group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
@@ -229,8 +229,8 @@ async def _serve(
     compiled, reload_now = asyncio.Event(), asyncio.Event()
 
     async def forecast(moment: Moment) -> StartForecast:
-        """Return the forecaster's answer once the kernels are compiled; it uses the same kernels, so they are compiled
-        only once.
+        """Return the forecaster's answer. Wait for the compilation first: the forecaster's process then reads the
+        compiled code from the cache.
         """
         await compiled.wait()
         return await forecaster(moment)
@@ -280,7 +280,7 @@ async def _serve(
         waits = WaitsWriter(store, driver)
 
         async def prepare() -> None:
-            """Compile the kernels in a thread, while jobs start and requests are answered without them."""
+            """Compile the Numba code in a thread, while jobs start and requests are answered in plain Python."""
             try:
                 await _compiled(options.profile)
             except BaseException:
@@ -317,12 +317,12 @@ async def _serve(
             if join_server is not None:
                 join_server.close()
         if preparing.done() and not preparing.cancelled():
-            preparing.result()  # kernels that cannot be compiled end the start with their reason
+            preparing.result()  # raises the error if the code cannot be compiled
     log_event(log, "down", running=len(driver.launcher.runs))
 
 
 async def _compiled(profile: Profile) -> None:
-    """Compile the kernels in a thread that does not delay the end of the process. Raises the errors of the
+    """Compile the Numba code in a thread that does not delay the end of the process. Raises the errors of the
     compilation.
     """
     loop = asyncio.get_running_loop()
@@ -354,7 +354,7 @@ def _each(*followers: Callable[[JobRecord], None]) -> Callable[[JobRecord], None
 
 
 def trace_key(store: JobStore) -> bytes:
-    """Return the key from which the ids of this Kant's traces are derived."""
+    """Return the key from which the ids of traces are derived; it is created once for each store."""
     if (key := store.kept("traces")) is None:
         store.keep("traces", key := os.urandom(16))
     return key
@@ -362,7 +362,7 @@ def trace_key(store: JobStore) -> bytes:
 
 @contextmanager
 def locked(home: Path) -> Iterator[None]:
-    """Hold the lock of the home; the kernel releases it when the process ends in any way. Raises InputError."""
+    """Hold the lock of the home; Linux releases it however the process ends. Raises InputError."""
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

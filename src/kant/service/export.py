@@ -1,7 +1,7 @@
 """Export of a home (`kant export`), and its import into another home.
 
-An export is a folder: `kant.db` (a copy of the store), `profile.toml`, `queues.toml`, the journals, and `export.json`
-that describes it. It contains the environments of jobs, so only its owner can read it.
+An export is a folder: `kant.db` (a copy of the store), `profile.toml`, `queues.toml`, the journals, and `export.json`,
+which describes the export. It contains the environments of jobs, so only its owner can read it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PART = 1000
 
 
 class ExportHeader(Struct, frozen=True):
-    """The description of an export. `source` identifies it. `over`, `waiting` and `running` count its jobs; `widest` is
-    the number of GPUs of the largest node (-1: not known).
+    """The description of an export. `source` identifies it. `over` (ended), `waiting` and `running` count its jobs;
+    `widest` is the number of GPUs of the largest node (-1: not known).
     """
 
     source: str
@@ -52,7 +52,7 @@ class ExportHeader(Struct, frozen=True):
 
 
 class Brought(Struct, frozen=True):
-    """The result of an import: how many jobs were over or waited, and the new ids of the jobs that are now held."""
+    """The result of an import: how many jobs had ended or waited, and the new ids of the jobs that are now held."""
 
     over: int
     waiting: int
@@ -64,7 +64,7 @@ class Brought(Struct, frozen=True):
 def export_home(home: Path, folder: Path) -> ExportHeader:
     """Export a home to a new folder. Raises InputError; a partial export is then removed.
 
-    If Kant runs on the home, it is not stopped: the export shows one moment, and its jobs are then in both places.
+    If Kant runs on the home, it continues: the export is a snapshot, and its waiting jobs then exist in both.
     """
     if not (home / STORE).exists():
         raise InputError(f"--home {home}", "the home of Kant")
@@ -149,7 +149,7 @@ def _every(store: JobStore) -> Iterator[JobRecord]:
 
 
 def learned_of(folder: Path) -> bytes | None:
-    """Return the saved start-forecast calibration, as the store keeps it."""
+    """Return the saved calibration of start forecasts as encoded in the store; None if there is none."""
     with closing(JobStore(folder / STORE)) as store:
         return store.kept(LEARNED)
 
@@ -158,7 +158,7 @@ def import_home(folder: Path, home: Path) -> Brought:
     """Import an export into a home on which no Kant runs. Raises InputError, and then changes nothing.
 
     Jobs keep their ids if the home has never had jobs; otherwise they get the next free ids. Jobs that were running at
-    the export continue where they are and are not imported; a job that depends on one of them is held.
+    the export continue where they are and are not imported. A job that depends on such a job is held.
     """
     header = read_export(folder)
     with locked(home), closing(JobStore(home / STORE)) as store:
@@ -207,7 +207,7 @@ def _merge(folder: Path, store: JobStore, later: int, key: str) -> Brought:
 
 
 def renumbered(record: JobRecord, later: int) -> JobRecord:
-    """Return the job with its own number and those of its dependencies increased by `later`."""
+    """Return the job with its own number and the numbers of its dependencies increased by `later`."""
 
     def moved(job: str) -> str:
         number, rest = re.fullmatch("([0-9]+)(.*)", job).groups()  # type: ignore[union-attr]

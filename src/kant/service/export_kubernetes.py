@@ -35,7 +35,7 @@ from kant.workload.tenants_file import read_tenants
 
 OBJECTS = "kubernetes.json"
 ORIGIN = f"{OWN}/exported"
-"""The annotation of a Job that names the job it was exported from."""
+"""The annotation of a Kubernetes Job that names the exported job from which it was made."""
 
 
 class KubernetesOptions(Struct, frozen=True):
@@ -50,8 +50,8 @@ class KubernetesOptions(Struct, frozen=True):
 
 
 class ExportedObjects(Struct, frozen=True):
-    """The number of objects written; and, by id, the jobs that are held there or were left out, each with the
-    reason.
+    """The number of objects written and, by id with the reason, the jobs that are held on Kubernetes or were left
+    out.
     """
 
     objects: int
@@ -111,7 +111,7 @@ def _learned(folder: Path, runs: list[PastRun]) -> SavedCalibration:
     if kept is None:
         return SavedCalibration(digest(profile), 0, CalibrationState(), runs)
     saved = msgspec.json.decode(kept, type=SavedCalibration)
-    saved.memory.open.clear()  # of jobs, which get other names
+    saved.memory.open.clear()  # answers about jobs, which get other names
     saved.runs = runs
     return saved
 
@@ -119,7 +119,7 @@ def _learned(folder: Path, runs: list[PastRun]) -> SavedCalibration:
 def _jobs(
     waiting: list[JobRecord], header: ExportHeader, options: KubernetesOptions
 ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
-    """Return the manifests, the jobs that are held there and those without a manifest, each with the reason."""
+    """Return the manifests, and by id with the reason: the jobs held on Kubernetes, the jobs without a manifest."""
     made, held, left_out = list[dict[str, Any]](), dict[str, str](), dict[str, str]()
     for record, count in _arrays(waiting):
         why = _held(record)
@@ -140,8 +140,8 @@ def _jobs(
 
 
 def _arrays(waiting: list[JobRecord]) -> Iterable[tuple[JobRecord, int]]:
-    """Yield each job with 0, except that an array whose members all wait is yielded once, as its first job with the
-    number of its indices.
+    """Yield each job and 0. An array whose members all wait is yielded once instead: its first job and the number of
+    its indices.
     """
     members: dict[int, list[JobRecord]] = {}
     for record in waiting:
@@ -187,8 +187,8 @@ def _check(submission: Submission, widest: int) -> None:
 
 
 def _held(record: JobRecord) -> str:
-    """Return why a job must be held on Kubernetes: it waits here for something that does not exist there. "": no
-    reason."""
+    """Return why a job must be held on Kubernetes: it waits for something that does not exist there, such as a job. "":
+    it need not be held."""
     submission = record.submission
     if ahead := record.ahead:
         return f"it depends on job {', '.join(ahead)}"

@@ -1,7 +1,7 @@
-"""`kant serve run`: keeps the replicas of services at the number their forecasts ask for, until stopped.
+"""`kant serve run`: keeps the replicas of services at the number that their forecasts require, until stopped.
 
-It runs next to the scheduler and uses the same API requests as any user. It keeps no state that it cannot observe
-again, so after a restart it continues from what it finds.
+It runs next to the scheduler and uses the same API requests as any user. It stores no state: after a restart it
+continues from the replicas that it finds.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kant.services")
 TICK_S = 5.0
-"""Seconds between two checks of a service: ended replicas are restarted, and drained ones are ended."""
+"""Seconds between two checks of a service, at which ended replicas are restarted and drained replicas are ended."""
 
 
 class ReplicaPlace(Protocol):
-    """The place where the replicas of a service run."""
+    """Where the replicas of a service run: this machine or Kubernetes."""
 
     def count(self) -> int:
         """Return the number of current and requested replicas, without those that are leaving. Raises InputError."""
@@ -43,7 +43,7 @@ class ReplicaPlace(Protocol):
 
 
 class ScaledReplicas:
-    """The burst replicas of one service on Kubernetes. Its core is a separate workload, which is never scaled."""
+    """The burst replicas of one service on Kubernetes. Its core replicas are another workload, which is not scaled."""
 
     def __init__(self, service: LiveService, workload: ScaledWorkload) -> None:
         self.core = service.table.core
@@ -62,11 +62,11 @@ class ServiceFollower:
     def __init__(self, service: LiveService, place: ReplicaPlace) -> None:
         self.service, self.place = service, place
         self.wanted = service.table.core
-        self.due = self.looked = 0.0  # when routers are next asked in any case, and whether they must be asked before
+        self.due = self.looked = 0.0  # Unix times (s): the next regular decision, and the next check
         self.trouble = ""
 
     def turn(self, now: float) -> None:
-        """Run one round at `now`, in seconds of the epoch. An error is logged once and retried in the next round."""
+        """Check and scale the service at `now` (Unix seconds). After an error, logged once, the next call retries."""
         service, trouble = self.service, ""
         try:
             if service.counts_requests:
@@ -101,7 +101,7 @@ class ServiceFollower:
 
 
 def follow(followers: Sequence[ServiceFollower], stop: Event, tick_s: float = TICK_S) -> None:
-    """Run rounds until `stop` is set. The replicas then stay as they are."""
+    """Check all services every `tick_s` seconds until `stop` is set. The replicas then stay as they are."""
     while not stop.is_set():
         for follower in followers:
             follower.turn(time.time())
@@ -109,7 +109,7 @@ def follow(followers: Sequence[ServiceFollower], stop: Event, tick_s: float = TI
 
 
 def plan(services: Sequence[LiveService], now: float, hours: int) -> list[dict[str, Any]]:
-    """Return the planned replicas of each service for the next hours. Raises InputError if there is no forecast."""
+    """Return the planned replicas of each service for the next `hours`. Raises InputError without a forecast."""
     return [
         {"service": service.name, "gpus": service.gpus, "core": service.table.core, "hours": service.ahead(now, hours)}
         for service in services
@@ -118,7 +118,7 @@ def plan(services: Sequence[LiveService], now: float, hours: int) -> list[dict[s
 
 @contextmanager
 def alone(folder: Path, names: Sequence[str]) -> Iterator[None]:
-    """Lock these services in this folder, so that no other process follows them. Raises InputError."""
+    """Lock these services by files in a folder, so that no other process scales them. Raises InputError."""
     files: list[int] = []
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

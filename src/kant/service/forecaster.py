@@ -1,4 +1,4 @@
-"""Forecasts job starts in a separate process (`service/side_process.py`), so that scheduling never waits for one."""
+"""Forecasts job starts in a separate process (`service/side_process.py`), so that scheduling never has to wait."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PROCESS = (sys.executable, "-m", "kant.service.forecaster")
 
 
 class ForecastProcess(SideProcess):
-    """A process that makes one forecast at a time. Call it with a moment; `close` ends it."""
+    """A process that makes one forecast at a time. Call the object with a frozen state; `close` ends the process."""
 
     def __init__(self, process: tuple[str, ...] = PROCESS, longest: float = LONGEST) -> None:
         super().__init__(process, "the forecaster", longest)
 
     async def __call__(self, moment: Moment) -> StartForecast:
-        """Return the forecast of this moment. Raises InputError if the process cannot answer."""
+        """Return the forecast from this frozen state. Raises InputError if the process cannot answer."""
         answer = await self.ask(pickle.dumps(moment, pickle.HIGHEST_PROTOCOL))
         try:
             return msgspec.json.decode(answer, type=StartForecast)
@@ -34,7 +34,7 @@ class ForecastProcess(SideProcess):
 
 def answer(question: bytes) -> bytes:
     """Return the forecast of a pickled `Moment`, as JSON."""
-    from kant.sim.forecast_starts import forecast_starts  # and the simulator
+    from kant.sim.forecast_starts import forecast_starts  # imports the simulator
 
     moment = pickle.loads(question)
     assert isinstance(moment, Moment)

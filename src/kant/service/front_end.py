@@ -1,9 +1,9 @@
 """A front end of `kant up --front-ends N`: starts short jobs in its own slots, and passes others on to Kant.
 
 `python -m kant.service.front_end HOME SOCKET`: SOCKET is the descriptor of a listening socket, which all front ends
-share. Each line of standard input lists the slots it has now; when the input ends, the process ends. It reports to
-standard output which slots it filled. Every job that it has confirmed is durable: in the folder of a run, or in Kant's
-store.
+share. Each line of standard input lists the free slots of the front end; when the input ends, the process ends. It
+reports on standard output which slots it filled. Every job that it has confirmed is on disk: in the folder of a run,
+or in Kant's store.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from kant.service.replies import answer, failure
 from kant.service.store import digest_of
 
 MOST, BATCHES = 500, 4
-"""The most jobs in one batch, and the most batches in flight."""
+"""Maximum number of jobs in one batch, and maximum number of batches in flight."""
 REPORT_S = 0.02
-"""The least number of seconds between two reports."""
+"""Minimum number of seconds between two reports."""
 MOST_WAITING = 10_000
-"""The most jobs that may wait in a front end for Kant's answer."""
+"""Maximum number of jobs that wait in a front end for Kant's answer."""
 BACKLOG = 1024
 MOST_BODY, MOST_BYTES = 1 << 20, 4 << 20
-"""The most bytes of one job; and the size of a batch in bytes at which no further job is added."""
+"""Maximum number of bytes of one job, and the size of a batch in bytes at which no further job is added."""
 ELSEWHERE, UNKNOWN = 421, 502
-"""HTTP statuses: not a short job, so it belongs to Kant's own socket; the outcome of the submission is unknown."""
+"""HTTP statuses: the job is not short, so it must be sent to Kant's own socket; the submission's outcome is unknown."""
 
 JSON = {"Content-Type": "application/json"}
 
@@ -52,7 +52,7 @@ Waiting = tuple[bytes, "asyncio.Future[web.Response]"]
 
 
 class FrontEnd:
-    """Accepts submissions, and passes them on in batches while the next ones collect."""
+    """Accepts submissions, and passes them on in batches: further submissions collect while a batch is in flight."""
 
     def __init__(self, home: Path, draw: random.Random) -> None:
         self.home, self.draw = home, draw
@@ -101,7 +101,7 @@ class FrontEnd:
         return await said
 
     async def _start(self, job: Submission) -> str | None:
-        """Start a job in a free slot of its kind; return its id, or None if there is no slot. Raises InputError."""
+        """Start a job in a free slot of its kind and return the job's id; None without a slot. Raises InputError."""
         slot = slot_for(job)
         if slot is None:
             return None
@@ -122,7 +122,7 @@ class FrontEnd:
         return None
 
     def take(self, line: bytes) -> None:
-        """Replace the list of free slots by the one that Kant sent."""
+        """Replace the list of free slots by the list in a `line` from Kant."""
         slots = msgspec.json.decode(line, type=tuple[OfferedSlot, ...])
         self._used &= {slot.job for slot in slots}
         self.slots = {}

@@ -1,5 +1,5 @@
-"""Runs the front ends (`kant up --front-ends N`): their socket, their processes, their slots, and the loads they
-read."""
+"""Runs the front ends (`kant up --front-ends N`): processes that accept short jobs. Manages their socket and slots, and
+writes the node loads that they read."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from kant.service.slot_keeper import SlotKeeper
 log = logging.getLogger("kant.service")
 BACKLOG = 1024
 EVERY_S = 0.2
-"""Seconds between two updates of the loads; longer if an update takes more than a twentieth of this time."""
+"""Minimum seconds between two updates of the loads; longer if an update takes more than a twentieth of this time."""
 AGAIN_S = 0.5
 """Seconds after which a front end that has ended is restarted."""
 LOOK_S = 0.02
 """Seconds between two checks of the slots, while there are slots or requests for them."""
 IDLE_S = 0.5
-"""Seconds between two updates without slots and requests."""
+"""Seconds between two checks while there are neither slots nor requests for slots."""
 MOST_BYTES = 4 << 20
-"""The most bytes of one report of a front end."""
+"""Maximum number of bytes of one report of a front end."""
 
 
 class FrontEnds:
-    """`async with FrontEnds(home, count, driver, keeper)`: runs the front ends, and restarts one that ends."""
+    """`async with FrontEnds(home, count, driver, keeper)`: runs `count` front ends, and restarts each that ends."""
 
     def __init__(self, home: Path, count: int, driver: LocalDriver, keeper: SlotKeeper) -> None:
         self.home, self.count, self.driver, self.keeper = home, count, driver, keeper
@@ -65,7 +65,7 @@ class FrontEnds:
         return self.home / FRONT_SOCKET
 
     async def _keep(self, own: socket.socket) -> None:
-        """Run one front end, and restart it when it ends."""
+        """Run one front end on the listening socket `own`, and restart it whenever it ends."""
         while True:
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "kant.service.front_end", str(self.home), str(own.fileno()),
@@ -86,7 +86,7 @@ class FrontEnds:
             finally:
                 self.keeper.leave(share)
                 if child.returncode is None:
-                    into.close()  # it exits when its input ends
+                    into.close()  # the process exits when its input ends
                     try:
                         await asyncio.wait_for(child.wait(), 2)
                     except TimeoutError:
@@ -100,14 +100,14 @@ class FrontEnds:
             write_loads(self.home, loads_of(records, self.driver.settings.cluster, self.driver.clock.micros()))
 
     async def _tell(self) -> None:
-        """Write the loads periodically."""
+        """Write the node loads periodically, until cancelled."""
         while True:
             began = time.monotonic()
             self._write()
             await asyncio.sleep(max(EVERY_S, 20 * (time.monotonic() - began)))
 
     async def _look(self) -> None:
-        """Update the slots: often while there are slots or requests for them, seldom otherwise."""
+        """Update the slots: often while there are slots or requests for slots, seldom otherwise."""
         while True:
             await asyncio.sleep(LOOK_S)
             if not self.keeper.look():

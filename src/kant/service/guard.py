@@ -50,9 +50,9 @@ def is_loopback(listen: str) -> bool:
 
 
 class Guard:
-    """Requires a token of every caller by an address, and rejects requests of foreign web pages in a user's browser.
+    """Requires a token of every caller over TCP, and rejects requests of foreign web pages in a user's browser.
 
-    `names` are the host names of a proxy on this machine. Paths outside `GUARDED` (the page) need no token.
+    `names` are the host names of a proxy on this machine. Paths outside `GUARDED` (the web page) need no token.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Guard:
         self._writing: asyncio.TimerHandle | None = None
 
     def refused(self, request: web.Request) -> web.Response | None:
-        """Return the response that refuses a request, or set its caller and return None. Raises ForbiddenError."""
+        """Return a response that refuses the request, or set its `caller` and return None. Raises ForbiddenError."""
         if self._is_elsewhere(request):
             return failure("Host and Origin: expected those of this machine (or --proxy-name)", 403)
         caller = self.callers.of(request)
@@ -96,8 +96,8 @@ class Guard:
         return origin is not None and origin != own_page and urlsplit(origin).netloc not in self.names
 
     def note(self, request: web.Request, error: InputError) -> None:
-        """Log a refused order of a known caller, a little later. Refused orders of unknown callers, who could fill the
-        disk, are not logged.
+        """Queue an audit entry for a refused order of a known caller. Refused orders of unknown callers, who could fill
+        the disk, are not recorded.
         """
         caller: Caller | None = request.get("caller")
         resource = request.match_info.route.resource

@@ -1,4 +1,4 @@
-"""The API over HTTP: on a Unix socket that only its owner (and possibly a group) can open, and on an address."""
+"""The API over HTTP: on a Unix socket that only its owner (and possibly a group) can open, and on a TCP address."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RouteHandlers:
-    """The handlers of the routes: methods named as the routes are, and `_plain` for all others."""
+    """The handlers of the routes: the method with a route's name if there is one, otherwise a handler by `_plain`."""
 
     def __init__(self, questions: LocalQuestions, events: Events, stop: asyncio.Event, guard: Guard) -> None:
         self.questions = questions
@@ -112,7 +112,7 @@ class RouteHandlers:
             return failure("Kant: expected no internal error; its log has more", 500)
 
     def _plain(self, route: ApiRoute[..., Any]) -> Handler:
-        """Return the handler of a route that passes path and body to the order or question of the same name."""
+        """Return a handler that passes path parameters and body to the order or question with the route's name."""
         order = getattr(self.orders, route.name, None)
         act = order or getattr(self.questions, route.name)
         places, takes = route.places, route.takes
@@ -183,7 +183,7 @@ class RouteHandlers:
                 if record.phase in OVER or wanted not in (0, record.attempt):
                     break
                 await asyncio.sleep(FOLLOW)
-                if not wanted and record.attempt != attempt:  # a retry: its output starts at 0
+                if not wanted and record.attempt != attempt:  # a new run of the job, whose output starts at 0
                     attempt, after = record.attempt, 0
             found = self.questions.log(job, after, limit, caller(request), wanted)
         await response.write_eof()

@@ -17,11 +17,11 @@ from kant.service.connections import Connections, CountedConnection
 
 log = logging.getLogger("kant.service")
 AT_ONCE = 16
-"""Connections accepted at a time: their requests are read before more are accepted."""
+"""Number of connections accepted in one turn: their requests are read before more connections are accepted."""
 PAUSE_S = 0.2
 """Seconds before the next attempt when the operating system cannot accept a connection."""
 QUIET_S = 600.0
-"""A problem is logged again if it has not occurred for this number of seconds."""
+"""Seconds for which a problem must not have occurred before it is logged again."""
 FULL = b'{"error": "Kant: expected fewer requests at once (it runs with few open files; see ulimit -n)"}'
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -30,11 +30,11 @@ REFUSAL = (
 
 
 class Listener:
-    """Accepts connections of the socket `own`. Its own connections are the first of `all`; those of other sockets
-    follow.
+    """Accepts connections of the socket `own`. The first element of `all` has this socket's connections; the others
+    have those of other sockets.
 
     `make` creates the protocol of a connection. `favoured` returns two numbers for a new connection: by how many
-    connections it may exceed the maximum (0: none), and n, if the last 1/n of all descriptors is not available to it.
+    connections it may exceed the maximum (0: none), and n: it may not use the last 1/n of all file descriptors.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Listener:
                 self._refuse(found)
 
     def _has_room(self, found: socket.socket) -> bool:
-        """Whether there is room for a new connection, after closing another one if needed."""
+        """Return whether there is room for a new connection, after closing another connection if needed."""
         more, part = self.favoured(found)
         mine = self.all[0]
         if len(mine) >= mine.most + more:
@@ -132,7 +132,7 @@ class Listener:
                 found.recv(1 << 16)  # unread data would reset the connection and lose the answer
 
     def _say(self, what: str, **fields: object) -> None:
-        """Log a problem once while it lasts."""
+        """Log a problem, but only once while it lasts (see QUIET_S)."""
         now = self._loop.time()
         if now - self._said.get(what, -QUIET_S) >= QUIET_S:
             log_event(log, what, logging.WARNING, listen=_name(self.own), **fields)

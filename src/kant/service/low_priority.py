@@ -1,4 +1,4 @@
-"""Low-priority child processes that exit with their parent, and the memory that a container leaves them."""
+"""Child processes of low priority, which exit with their parent and whose memory is bounded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNLIMITED = 1 << 60
 
 
 def memory_left(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes up to the memory limit of the container; None if there is no limit, or none can be read."""
+    """Return how many bytes the container may still use; None if it has no memory limit, or the limit is unreadable."""
     for limit, use, stat, cached in FILES:
         with suppress(OSError, ValueError, KeyError):
             most = int((cgroups / limit).read_text())  # "max": no number
@@ -49,8 +49,8 @@ def lower_priority() -> None:
 
 
 def most_memory(own: int, left: int | None) -> int:
-    """Return the data bytes that the process may have: its present ones, plus half of what its container has `left`
-    (None: no limit).
+    """Return the maximum size of the process's data: its present size `own`, plus half of what the container has `left`
+    (None: no limit). All are bytes.
 
     The other half is for the scheduler.
     """

@@ -1,4 +1,4 @@
-"""Notifications about jobs: posts to a webhook, or runs a command. The scheduler waits for neither.
+"""Notifications about jobs: posts to a webhook, or runs a command. The scheduler does not wait for either.
 
 Notices of the owner's file (`kant up --notices`) apply to all matching jobs; those of a submission apply to its own
 jobs. A webhook of a tenant must lead to the public internet, or to a host that the owner allows: never to this machine.
@@ -43,7 +43,7 @@ OUTPUT_SHOWN = 200  # characters of a command's output in an error
 
 
 class OwnNotice(Notice, frozen=True, forbid_unknown_fields=True):
-    """A notice of the owner, for the jobs of a queue and of a user; "": any."""
+    """A notice of Kant's owner, for the jobs of a queue and of a user ("": any queue, any user)."""
 
     queue: str = ""
     user: str = ""
@@ -98,7 +98,7 @@ def is_elsewhere(address: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """Whether this machine has the address, since only then it can be bound."""
+    """Return whether this machine has the address: only then a socket can be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as own:
         try:
@@ -117,8 +117,8 @@ class DeliveryError(Exception):
 
 
 class NoticeSender:
-    """Delivers notices. `changed` queues those of a change and returns at once; `run` delivers them. With `as_users`
-    the commands of a job run as the job's user."""
+    """Delivers notices. `changed` queues the notices of a job's change and returns at once; `run` delivers them. With
+    `as_users` the commands of a job run as the job's user."""
 
     def __init__(self, file: NoticeFile = NONE, as_users: bool = False) -> None:
         self.file = file
@@ -128,7 +128,7 @@ class NoticeSender:
         self._awake = asyncio.Event()
 
     def know(self, record: JobRecord) -> None:
-        """Note the phase of a job that existed before."""
+        """Record the phase of a job that existed before Kant started."""
         self.phases[record.id] = record.phase
 
     def changed(self, record: JobRecord) -> None:
@@ -198,7 +198,7 @@ class NoticeSender:
         log_event(log, "notice failed", logging.WARNING, job=record.id, of=happening, to=what, error=why)
 
     async def _run(self, notice: Notice, record: JobRecord, happening: str, text: bytes) -> None:
-        """Run a command of the owner as Kant itself, and one of a job as the job: in its folder and environment."""
+        """Run a command: the owner's as Kant's own user, a job's as the job's user in its folder and environment."""
         submission, own = record.submission, isinstance(notice, OwnNotice)
         env = (dict(os.environ) if own else submission.env) | {
             "KANT_EVENT": happening, "KANT_JOB_ID": record.id, "KANT_JOB_NAME": submission.name,
@@ -238,8 +238,8 @@ class NoticeSender:
 
 
 def leads_out(host: str) -> bool:
-    """Whether a tenant may use a host: a public address, or a name, which `Elsewhere` then resolves. Numbers in other
-    forms, such as 127.1, are refused: they are addresses that this check would not see."""
+    """Return whether a tenant may use a host: a public address, or a name, which `Elsewhere` then resolves. Numbers in
+    other forms, such as 127.1, are refused: they are addresses that this check does not recognize."""
     try:
         return is_elsewhere(str(ipaddress.ip_address(host)))
     except ValueError:

@@ -1,4 +1,4 @@
-"""OIDC: bearer tokens of an identity provider beside Kant's own, checked against its published keys.
+"""OIDC: bearer tokens of an identity provider, accepted beside Kant's own and checked against the provider's keys.
 
     issuer = "https://login.example.com"
     audience = "kant"                 # what its tokens for Kant say in `aud`
@@ -43,10 +43,10 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 LEEWAY = 30
 """The tolerated clock skew between the issuer and this machine, in seconds."""
 EVERY = 600.0
-"""Seconds between two fetches of the keys; RARELY, if a token names an unknown key."""
+"""Seconds between two fetches of the keys; RARELY seconds at least, if a token names an unknown key."""
 RARELY = 10.0
 MOST = 1 << 20
-"""The most bytes read of an answer of the issuer."""
+"""Maximum number of bytes that are read of an answer of the issuer."""
 
 
 class ProviderGroup(Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +97,7 @@ class Oidc:
         self._wanted = asyncio.Event()
 
     async def refresh_keys(self) -> None:
-        """Fetch the keys now, then periodically and when one is missing, until cancelled."""
+        """Fetch the keys now, then periodically and when a token names an unknown key, until cancelled."""
         while True:
             self._wanted.clear()
             try:
@@ -113,7 +113,7 @@ class Oidc:
             await asyncio.sleep(max(RARELY - (time.monotonic() - since), 0))
 
     def caller(self, token: str, origin: str) -> Caller | None:
-        """Return the caller of a token, with the highest role and all queues of its groups; None if it is invalid."""
+        """Return the caller with a token, with the highest role and all queues of its groups; None: invalid token."""
         try:
             header = jwt.get_unverified_header(token)
             key = self._keys.get(str(header.get("kid", "")))
@@ -148,7 +148,7 @@ class Oidc:
 
 
 def _is_owner(user: str) -> bool:
-    """Whether a name is root or Kant's owner, for which an external provider cannot vouch."""
+    """Return whether a name is root's or that of Kant's owner, for whom an external provider cannot vouch."""
     try:
         return pwd.getpwnam(user).pw_uid in (0, os.getuid())
     except KeyError:

@@ -43,17 +43,17 @@ FITS = {
     "signal": (JobPhase.RUNNING,),
     "update": (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING),
 }
-"""The phases in which jobs of an array are affected by an order."""
+"""For each order, the phases in which the jobs of an array are affected by it."""
 Ids = tuple[str, ...]
 Ahead = tuple[Ids, Ids, Ids, Ids]
 MOST_WAITING = 100_000
-"""The most jobs that may exist without having ended."""
+"""Maximum number of jobs that have not ended."""
 
 
 class LocalOrders:
-    """Submits, cancels, holds and releases jobs. Each order returns once it is safe on disk.
+    """Carries out the orders of callers about jobs, queues, reservations and machines. Each returns once it is on disk.
 
-    `who` is the caller; `roles` defines which orders a role may give. Raises ForbiddenError for anything else.
+    `who` is the caller; `service/roles.py` defines which orders a role may give. Others raise ForbiddenError.
     """
 
     def __init__(self, questions: LocalQuestions) -> None:
@@ -71,10 +71,10 @@ class LocalOrders:
         return await self._take_in(records, who, "submit")
 
     async def trial(self, submission: Submission, who: Caller) -> dict[str, Any]:
-        """Return when the job would start if it were submitted now. It is validated as in a submission. Raises
+        """Return when the job would start if it were submitted now. The job is validated as in a submission. Raises
         InputError.
 
-        Its other conditions (dependencies, a begin time, a hold) are ignored.
+        Conditions other than free resources (dependencies, a begin time, a hold) are ignored.
         """
         self._check(submission, who, "submit")
         settings = self.driver.settings
@@ -89,7 +89,7 @@ class LocalOrders:
 
     async def workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
         """Queue all stages of a workflow, or none: all are validated first, and then written in one transaction. Raises
-        InputError that names the stage."""
+        InputError, which names the stage."""
         self.driver.check_writing()
         now = self.driver.clock.micros()
         submissions = []
@@ -123,7 +123,7 @@ class LocalOrders:
         )
 
     def _one_of_many(self, job: Submission, env: dict[str, str], who: Caller, route: str, where: str) -> Submission:
-        """Return a job of several, with their common environment. Raises InputError that names its place."""
+        """Return one of several submissions with the common environment. Raises InputError, which names `where`."""
         submission = msgspec.structs.replace(job, env=env | job.env)
         try:
             self._check(submission, who, route)
@@ -134,7 +134,7 @@ class LocalOrders:
         return submission
 
     def take_slots(self, slot: Submission, count: int, who: Caller) -> list[JobRecord]:
-        """Queue slots that have no job yet (local/slots.py). Raises InputError."""
+        """Queue `count` slots without a job, as new jobs of the core (local/slots.py). Raises InputError."""
         self.driver.check_writing()
         self._check(msgspec.structs.replace(slot, command=("a short job",)), who, "submit")
         self._check_count(count)
@@ -202,8 +202,8 @@ class LocalOrders:
         return records
 
     def _ahead(self, submission: Submission | Dependencies) -> Callable[[int], Ahead]:
-        """Return a function from an array index to the ids of jobs that must first end, succeed, fail, or start.
-        Raises UnknownJobError."""
+        """Return a function that maps an array index to the ids of the jobs that must first end, succeed, fail, or
+        start. Raises UnknownJobError."""
         named = self.questions.named
         after, after_ok, after_not_ok = (
             tuple(each for job in getattr(submission, field) for each in named(job, field))
@@ -231,7 +231,7 @@ class LocalOrders:
         return JobIds([record.id for record in records])
 
     def reserve(self, asked: ReservationRequest, who: Caller) -> ReservationMade:
-        """Reserve GPUs for a time window. Raises InputError with the names of what is in the way."""
+        """Reserve GPUs for a time window. Raises InputError, which names the jobs and reservations in the way."""
         driver = self.driver
         driver.check_writing()
         known = tuple(queue.name for queue in driver.settings.queue_config.queues)
@@ -268,7 +268,7 @@ class LocalOrders:
         return self._pause(self.driver.paused | set(asked.queues or (ALL,)), who, "pause", asked)
 
     def resume(self, asked: QueueNames, who: Caller) -> PausedQueues:
-        """Resume some queues, or all. Raises InputError for one that is not paused."""
+        """Resume some queues, or all. Raises InputError for a queue that is not paused."""
         paused = self.driver.paused
         for name in asked.queues:
             if name not in paused:
@@ -305,7 +305,7 @@ class LocalOrders:
         return MachineJobs(name, [one.id for one in running if any(at(piece[NODE]) is machine for piece in one.place)])
 
     async def cancel(self, job: str, who: Caller) -> JobIds:
-        """Cancel a job, or the jobs of an array that have not ended; on a full disk too, then it is written later."""
+        """Cancel a job, or the jobs of an array that have not ended. If the disk is full, this is written later."""
         return await self._order(job, who, "cancel", self.driver.cancel)
 
     async def hold(self, job: str, who: Caller) -> JobIds:
@@ -321,8 +321,8 @@ class LocalOrders:
         return await self._order(job, who, "requeue", self.driver.requeue)
 
     async def update(self, job: str, asked: JobUpdate, who: Caller) -> JobIds:
-        """Change the request of a waiting job, or the limit of a running one, which only an operator raises. Raises
-        InputError, also if no change is given; then nothing changes."""
+        """Change the request of a waiting job, or the time limit of a running job (only an operator may raise it).
+        Raises InputError, also if no change is given; then nothing changes."""
         new = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
         if not new:
             raise InputError("the update", "a priority, a time_s, a queue, a name or dependencies")
@@ -356,7 +356,7 @@ class LocalOrders:
         return await self._order(job, who, "update", act, check, fits)
 
     def _check_limit(self, record: JobRecord, limit: float | None, who: Caller) -> None:
-        """Raise InputError if a running job may not have this limit (None: another field is to change)."""
+        """Raise InputError if a running job may not have this limit in seconds (None: another field is changed)."""
         if limit is None:
             raise InputError(f"job {record.id}", "a job that waits, or only a time_s", str(record.phase))
         before, ran = record.submission.time_s, self.driver.clock.micros() - record.started
@@ -379,8 +379,8 @@ class LocalOrders:
         check: Callable[[list[JobRecord]], None] = lambda records: None,
         fits: tuple[JobPhase, ...] = (),
     ) -> JobIds:
-        """Apply an order to a job, or to the members of an array in a fitting phase, if all of them pass `check`."""
-        if verb != "cancel":  # a job may be what fills the disk
+        """Apply the order `verb` to a job, or to an array's jobs in a fitting phase, if all of them pass `check`."""
+        if verb != "cancel":  # cancelling must work on a full disk: the job may be what fills it
             self.driver.check_writing()
         names = self.questions.named(job)
         first = self.questions.find(names[0])  # all jobs of an array are in one queue

@@ -1,4 +1,4 @@
-"""The live page at `/`: the same bundle as in a report, which fetches its data from Kant."""
+"""The live web page at `/`: the same bundle as in a report, but it fetches its data from Kant."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The record before a restart: read from the journals of earlier starts.
+"""Rebuilds the record of the time before a restart from the journals of earlier starts.
 
-It is read line by line, so that the event loop can read a little between two turns; longer work can run in a thread.
-The last journal read is the one being written now: at its end, the record equals the live one and replaces it.
+The journals are read line by line, so that the event loop can read a little in each turn; longer work can run in a
+thread. The last journal is the one being written now: at its end, the record equals the live record and replaces it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kant.scheduler.profile import Profile
 
 log = logging.getLogger("kant.service")
 MOST_BYTES = 64 << 20
-"""The most bytes of earlier journals that are read; the latest come first."""
+"""Maximum number of bytes of earlier journals that are read; the latest journals are preferred."""
 MOST_JOURNALS = 100
 
 ROUNDING = 1000
@@ -36,7 +36,7 @@ Steps = Generator[Callable[[], None] | None]
 
 
 class Reader:
-    """Reads journals in order into one `record`; None while nothing has been read."""
+    """Reads journals in order into one `record`, which is None until something has been read."""
 
     def __init__(self, journals: Journals, most_bytes: int = MOST_BYTES) -> None:
         self.journals = journals
@@ -45,11 +45,11 @@ class Reader:
         self.journals_read = 0
 
     def steps(self) -> Steps:
-        """Yield None after each line, or a function that must run before the next step. At the end `record` is None, or
-        as recent as the live one.
+        """Read in steps: yield None after each line, or a function that must be called before the next step. At the end
+        `record` is None, or as recent as the live record.
 
-        If an earlier journal or its rest cannot be read, that part is missing. Raises InputError if the current journal
-        cannot be read.
+        If an earlier journal or the rest of it cannot be read, that part is missing. Raises InputError if the current
+        journal cannot be read.
         """
         done = ""
         for path in self._earlier():
@@ -125,7 +125,7 @@ class Reader:
 
 
 class _Building:
-    """Builds a cluster state, which takes about a second for a large cluster."""
+    """Builds a cluster state in `work`, which takes about a second for a large cluster and may run in a thread."""
 
     def __init__(self, walk: JournalWalk, profile: Profile) -> None:
         self.walk, self.profile = walk, profile
@@ -140,14 +140,14 @@ class _Building:
             self.error = error
 
     def result(self) -> ClusterState:
-        """Return the state. Raises InputError."""
+        """Return the built state. Raises the InputError of `work`."""
         if self.state is None:
             raise self.error or InputError(str(self.walk.path), "a journal whose state was built")
         return self.state
 
 
 def whole(file: BinaryIO, flush: Callable[[], object]) -> Iterator[bytes]:
-    """Yield the complete lines of a file that may still grow, until a `flush` brings no more."""
+    """Yield the complete lines of a growing file, until calling `flush` (which writes buffered lines) adds none."""
     rest = b""
     while True:
         line = file.readline()
@@ -164,4 +164,4 @@ def whole(file: BinaryIO, flush: Callable[[], object]) -> Iterator[bytes]:
 
 
 def _nothing() -> None:
-    """The flush of a journal that is no longer written."""
+    """Do nothing: the `flush` of a journal that is no longer written."""

@@ -26,13 +26,13 @@ log = logging.getLogger("kant.service")
 BATCH = 50  # jobs of one step
 PAUSE = 0.1  # seconds between two steps
 EVERY = 3600.0  # seconds between two sweeps
-DOUBT = 7 * DAY  # after a jump of the clock
+DOUBT = 7 * DAY  # microseconds after a jump of the clock in which nothing is pruned
 MOST_LOG = 64 << 20  # bytes of kant.log, and at most as many of its previous copy
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The paths of what is pruned: runs, journals, and Kant's own log."""
+    """The paths of what is pruned: the folder of runs, the journals, and Kant's own log."""
 
     runs: Path
     journals: Journals | None = None
@@ -40,7 +40,7 @@ class Places:
 
 
 class Pruner:
-    """Removes what ended more than `keep` microseconds ago. `wanted` returns the jobs that others depend on."""
+    """Removes jobs that ended more than `keep` microseconds ago, but not those whose ids `wanted` returns."""
 
     def __init__(
         self,
@@ -84,16 +84,16 @@ class Pruner:
         journals = self.places.journals
         if journals is None:
             return
-        oldest = min(int(time.time() * 1e6), self.clock()) - self.keep  # one of the two clocks may have jumped,
+        oldest = min(int(time.time() * 1e6), self.clock()) - self.keep  # one of the two clocks may have jumped
         for path in sorted(journals.folder.glob("*.jsonl")):
-            with suppress(OSError):  # and so may the file times: the name is checked too
+            with suppress(OSError):  # file times may be wrong after such a jump, so the name is checked too
                 if path != journals.path and path.name < name_at(oldest) and path.stat().st_mtime * 1e6 < oldest:
                     path.unlink()
                     yield []
 
     def _trim(self) -> None:
-        """Copy kant.log and truncate it when it is long. The log is open for appending, so it continues at the new
-        end.
+        """Copy kant.log and truncate it when it is long. The log is open for appending, so writing continues at its
+        new end.
         """
         path = self.places.log_file
         if path is None or not path.exists():
@@ -125,13 +125,13 @@ class Pruner:
 
 
 def remove(folders: list[Path]) -> None:
-    """Remove folders. If one remains, its job is kept, and the next sweep retries."""
+    """Remove folders. If a folder cannot be removed, its job is kept, and the next sweep retries."""
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def wanted(driver: LocalDriver) -> set[str]:
-    """Return the dependencies of jobs that have not ended, and the arrays with such a job."""
+    """Return the ids of jobs to keep: dependencies of jobs that have not ended, and the arrays of such jobs."""
     found: set[str] = set()
     for record in driver.alive():
         found.update(record.ahead)
@@ -141,7 +141,7 @@ def wanted(driver: LocalDriver) -> set[str]:
 
 
 def in_doubt(latest: int, now: int, keep: int) -> int:
-    """Return the time before which nothing is pruned: later after a clock jump since `latest`, which may be wrong."""
+    """Return the time (µs) before which nothing is pruned: a week after `now` if the clock has jumped, otherwise 0."""
     if latest == 0 or now - latest < keep // 2:
         return 0
     log_event(log, "the clock has jumped: nothing is pruned for a week", logging.WARNING, days=(now - latest) // DAY)

@@ -55,13 +55,13 @@ from kant.service.views import (
 )
 
 MOST_REASONS = 100
-"""The most jobs of a list for which a reason is computed on request."""
+"""Maximum number of jobs of a list for which a reason is computed on request."""
 ABOUT_TO_START = "nothing blocks it: it is about to start"
 TAIL = "job {} is in the tail of its training: it is not stopped for another job (docs/elastic.md)"
 AHEAD = (JobPhase.WAITING, JobPhase.BLOCKED, JobPhase.HELD)
 MOST_NODES = 64
 MOST_OPERATIONS, OPERATIONS_BYTES = 300, 1 << 20
-"""The most entries of an answer about operations, and the most bytes read of their audit."""
+"""Maximum number of entries of an answer about operations, and of bytes that are read of their audit."""
 
 
 class LocalQuestions(Questions):
@@ -69,7 +69,7 @@ class LocalQuestions(Questions):
     see.
 
     `complaint` returns why a changed file was not applied, and which GPUs accept no new job; `starting` says whether
-    kernels are being compiled.
+    the Numba code is still being compiled.
     """
 
     kind = "local"
@@ -97,7 +97,7 @@ class LocalQuestions(Questions):
     # --- jobs -----------------------------------------------------------------------------------------------------
 
     def find(self, job: str) -> JobRecord:
-        """Return any job, ended or not. Raises InputError for an array, and UnknownJobError."""
+        """Return a job, ended or not. Raises InputError for an array, and UnknownJobError."""
         found = self.driver.jobs.records.get(job) or self.store.record(job)
         if found is None:
             first = self.named(job)[0]
@@ -105,22 +105,22 @@ class LocalQuestions(Questions):
         return found
 
     def one_of(self, job: str) -> str:
-        """Return the job itself; for an array, the job to ask about: the first waiting one, otherwise the first that
-        has not ended, otherwise the first.
+        """Return the id of a job itself; for an array, of the job that stands for it: the first waiting job, otherwise
+        the first that has not ended, otherwise the first.
         """
         names, alive = self.named(job), self.driver.jobs.records
         waits = (name for name in names if name in alive and alive[name].phase is JobPhase.WAITING)
         return next(waits, None) or next((name for name in names if name in alive), names[0])
 
     def named(self, job: str, where: str = "JOB") -> list[str]:
-        """Return the id of a job, or the ids of an array's jobs. Raises UnknownJobError, for the argument `where`."""
+        """Return the id of a job, or the ids of an array's jobs. Raises UnknownJobError, which names `where`."""
         if job in self.driver.jobs.records or self.store.phase_of(job) is not None:
             return [job]
         if job.isascii() and job.isdigit() and len(job) < 19:
             elements = self.store.elements(int(job))
             if elements:
                 return elements
-            if (one := self.store.id_of(int(job))) is not None:  # SLURM_JOB_ID of a job of an array
+            if (one := self.store.id_of(int(job))) is not None:  # the SLURM_JOB_ID of an array's job
                 return [one]
         raise UnknownJobError(where, "the id of a job", job)
 
@@ -202,19 +202,19 @@ class LocalQuestions(Questions):
         jobs = [
             msgspec.convert(row | {"waits": notes.get(row["id"], "")} | self._live_facts(row["id"]), JobRow)
             for row in present
-            if not phases or row["phase"] in phases  # it may have changed and not be on disk yet
+            if not phases or row["phase"] in phases  # the phase may have changed since it was stored
         ]
         return JobPage(jobs, rows[-1]["seq"] if len(rows) == limit else None)
 
     def _scope(self, who: Caller) -> tuple[str, set[str]]:
-        """Return a caller's name, and the queues whose jobs also count as the caller's: its own queues and all below
-        them.
+        """Return a caller's name, and the queues whose jobs also count as the caller's: the caller's queues and all
+        queues below them.
         """
         queues = {queue.name for queue in self.driver.settings.queue_config.queues} | set(who.queues)
         return who.user, {name for name in queues if not set(self.lineage(name)).isdisjoint(who.queues)}
 
     def _live_facts(self, job: str) -> dict[str, Any]:
-        """Return the nodes of a job and its time limit; nothing for one that has ended."""
+        """Return the nodes of a job and its time limit; {} for a job that has ended."""
         record = self.driver.jobs.records.get(job)
         if record is None or record.phase in OVER:
             return {}
@@ -230,7 +230,7 @@ class LocalQuestions(Questions):
         }
 
     def _missing_notes(self, names: list[str]) -> dict[str, str]:
-        """Return why those jobs wait that no cycle has tried yet, for at most `MOST_REASONS` of them."""
+        """Return why jobs wait that no cycle has tried yet, by id, for at most `MOST_REASONS` of `names`."""
         records = [self.driver.jobs.records[name] for name in names if name in self.driver.jobs.core_id]
         pending = self.driver.core.state.pending if records else {}
         rows = self.driver.core.state.rows if records else {}
@@ -273,7 +273,7 @@ class LocalQuestions(Questions):
         return WaitingPage(rows, len(found), after + limit if more else None)
 
     def _reasons(self, records: list[JobRecord]) -> dict[str, str]:
-        """Return why waiting jobs wait; the core must know them."""
+        """Return why waiting jobs wait, by id; the core must have these jobs."""
         core, ids = self.driver.core, self.driver.jobs.core_id
         found = waiting_reasons(core.scheduler, core.now, [ids[record.id] for record in records])
         return {
@@ -301,7 +301,7 @@ class LocalQuestions(Questions):
         return msgspec.structs.replace(found, command=(), workdir="", env=(), log="", hidden=True, comment="")
 
     def _gpu_use(self, record: JobRecord) -> GpuUsed | None:
-        """Return the GPU use of a running job, if it is measured."""
+        """Return the GPU use of a running job; None if the use is not measured."""
         use = self.driver.gpu_use
         found = use.jobs.get(record.id)
         if found is None or record.phase is not JobPhase.RUNNING:
@@ -310,12 +310,12 @@ class LocalQuestions(Questions):
         return GpuUsed(found.busy, mean, found.memory_mib, found.peak_mib, found.total_mib, warning)
 
     def gpu_warning(self, job: str) -> str:
-        """Return a warning that the GPUs of a job are idle, with the consequence; "" if they are not."""
+        """Return a warning that the GPUs of a job are idle, with the consequence; "" if they are in use."""
         use = self._gpu_use(self.find(job))
         return use.warning if use is not None else ""
 
     def top(self) -> dict[str, Any]:
-        """Return the answer with the GPUs that the power cap of all machines allows, and the measured use of each."""
+        """Return capacity and jobs, with how many GPUs the common power cap allows and the measured use of each GPU."""
         use, jobs = self.driver.gpu_use, self.driver.jobs.records
         gpus = [
             {
@@ -342,7 +342,7 @@ class LocalQuestions(Questions):
         )  # fmt: skip
 
     def log(self, job: str, offset: int, limit: int, who: Caller, attempt: int = 0) -> Output:
-        """Return the output of a run of a job; `attempt` 0: the last run. Raises InputError for a run it never had."""
+        """Return the output of a run of a job; `attempt` 0: the last run. Raises InputError for an unknown run."""
         record = self.find(job)
         check_own(who, "log", self.lineage(record.submission.queue), record.user)
         if attempt > record.attempt:
@@ -350,7 +350,7 @@ class LocalQuestions(Questions):
         return read_output(self.driver.launcher.folder(record, attempt or None), offset, limit)
 
     def dropped(self, job: str, attempt: int = 0) -> int:
-        """Return the bytes of output lost to a full disk; 0 while the run lasts."""
+        """Return how many bytes of a run's output a full disk has lost; 0 while the run lasts."""
         record = self.find(job)
         found = read_exit(self.driver.launcher.folder(record, attempt or None))
         return found.dropped if found is not None else 0
@@ -362,7 +362,7 @@ class LocalQuestions(Questions):
         jobs = []
         for name in names:
             record = alive.get(name)
-            if record is not None:  # ended, but not yet on disk: not reported as ended
+            if record is not None:  # a job that has ended, but not yet on disk, is not reported as ended
                 over = record.is_over and name not in self.driver.jobs.dirty
                 jobs.append(JobOutcome(name, str(record.phase), over, record.code, record.signal, record.reason))
             elif name in known:
@@ -386,7 +386,7 @@ class LocalQuestions(Questions):
         return AuditLog(entries, entries[-1].seq if len(entries) == limit else None)
 
     def operations(self) -> Operations:
-        """Return the last entries of the audit of `kant ops` on this Kant, the latest first; none without an audit."""
+        """Return the last entries of this Kant's `kant ops` audit, the latest first; no entries without an audit."""
         path = self.store.path.parent / "ops" / "audit.jsonl"
         try:
             with path.open("rb") as file:
@@ -403,7 +403,7 @@ class LocalQuestions(Questions):
             raise InputError(str(path), f"lines of an audit ({error})") from None
 
     def entries(self, job: str, recorded: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
-        """Return the history of the record, with older entries that only the store has."""
+        """Return a job's `recorded` history, preceded by older entries that only the store has."""
         known = _stored(self.find(job), zero)
         if recorded is None:
             return known
@@ -412,10 +412,10 @@ class LocalQuestions(Questions):
         return sorted([*missing, *recorded], key=lambda each: each["time_us"])
 
     def node_rows(self, core: Core) -> list[dict[str, Any]]:
-        """Return the cores, memory and GPUs of each node."""
+        """Return the cores, memory and GPUs of the first MOST_NODES nodes."""
         nodes = []
         for node, row in zip(core.state.nodes[:MOST_NODES], core.state.table.tolist(), strict=False):
-            if row[c.STATUS] == NodeStatus.RETIRED:  # no node has taken this row yet
+            if row[c.STATUS] == NodeStatus.RETIRED:  # a row that belongs to no node now
                 continue
             limited = node.cpu < 1 << 60
             nodes.append(

@@ -10,14 +10,14 @@ import msgspec
 T = TypeVar("T")
 
 BOUND = re.compile(r"Expected `(int|float|str)`( of length)? (>=|>|<=|<) (\S+) - at `\$\.(\w+)`")
-"""How msgspec says that a value of a field is too small or too large."""
+"""Matches msgspec's message that the value of a field is too small or too large."""
 
 KINDS = {"int": "a whole number", "float": "a number", "str": "text"}
 SIGNS = {">=": "of at least", ">": "above", "<=": "of at most", "<": "below"}
 
 
 def received(text: bytes, kind: type[T]) -> T:
-    """Decode an object of a type. A number such as 4.0 is an integer, as in JSON Schema. Raises msgspec.DecodeError."""
+    """Decode JSON to a type. A number such as 4.0 is an integer, as in JSON Schema. Raises msgspec.DecodeError."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:

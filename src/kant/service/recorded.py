@@ -18,7 +18,7 @@ from kant.service.past import Reader, Steps
 
 log = logging.getLogger("kant.service")
 SLICE = 0.004  # seconds of reading at a time
-PAUSE = 0.012  # seconds of pause between
+PAUSE = 0.012  # seconds of pause between two slices
 ENDS = {JobPhase.FINISHED: JobStatus.FINISHED, JobPhase.CANCELLED: JobStatus.CANCELLED}
 
 
@@ -42,7 +42,7 @@ class Recorded:
         core.observers.append(self.run)
 
     def finish_rebuild(self) -> None:
-        """Note that the rebuilt state contains all earlier jobs."""
+        """Finish the rebuild: the new state contains all earlier jobs."""
         if self.run is not None and self._core is not None:
             self.run.finish_rebuild(self._core.now)
 
@@ -67,7 +67,7 @@ class Recorded:
             self.run.notes = None
 
     def resolve_missing(self) -> None:
-        """Look up in the store how jobs ended that ended while Kant was down."""
+        """Look up in the store what happened to jobs that ended while Kant was down."""
         assert self.run is not None, "asked once the state has been built"
         for job, left in list(self.run.left.items()):
             record = self.find(job)
@@ -87,7 +87,7 @@ class Recorded:
 
 
 def _some(steps: Steps) -> Callable[[], None] | None:
-    """Take steps for `SLICE` seconds or up to one with work, and return the work; None at the end."""
+    """Take steps for `SLICE` seconds, or until one yields a function to call; return that function. None at the end."""
     end = time.monotonic() + SLICE
     while time.monotonic() < end:
         try:

@@ -41,7 +41,7 @@ class Files:
 
 
 def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
-    """Raise InputError if there are queues and the profile ignores quotas."""
+    """Raise InputError if there are queues but the profile ignores quotas."""
     if queue_config.queues and not profile.quotas:
         what = "one that respects the quotas of queues"
         raise InputError(f"profile {profile.name}: discipline", what, profile.without_quotas)
@@ -73,7 +73,7 @@ class Reloader:
         return [path for path in given if path is not None]
 
     async def run(self, asked: asyncio.Event) -> None:
-        """Check the files periodically; when `asked` is set, load all of them at once."""
+        """Check the files periodically for changes; when `asked` is set, load all of them at once."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVERY):
@@ -82,7 +82,7 @@ class Reloader:
             asked.clear()
             for path in self._paths():
                 now = stamp(path)
-                quiet = now == self._seen[path]  # it is not being written
+                quiet = now == self._seen[path]  # the file is not being written
                 self._seen[path] = now
                 if everything or (quiet and now != self._taken[path]):
                     self._taken[path] = now
@@ -125,13 +125,13 @@ class Reloader:
         profile = parse_profile(read_text(path), str(path))
         check_quotas(profile, self.driver.settings.queue_config)
         if profile.text != self.driver.settings.profile.text:
-            await asyncio.to_thread(warm, profile)  # it may compile for up to a minute
+            await asyncio.to_thread(warm, profile)  # compilation may take up to a minute
             self.driver.set_profile(profile)
             log_event(log, "another profile", path=str(path), profile=profile.name)
 
 
 def stamp(path: Path) -> Stamp:
-    """Return a value that changes when the file does."""
+    """Return a value that changes when the file changes; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

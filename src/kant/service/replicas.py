@@ -1,7 +1,7 @@
 """Runs the replicas of a service as jobs of Kant on this machine.
 
-Each is a job of its own, so that queues, quotas and preemption treat it as any other job. It is an array of one index,
-the replica's number, so no state is kept: after a restart the replicas are found again by their jobs.
+Each replica is a separate job, so that queues, quotas and preemption treat it as any other job. The job is an array
+with one index, the replica's number. So no state is stored: after a restart the replicas are found by their jobs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class ServiceReplica:
-    """A replica: its number, its job, and the job's phase. Later jobs have a higher `seq`."""
+    """A replica: its number, its job and the job's phase. A later job has a higher `seq`."""
 
     number: int
     job: str
@@ -34,14 +34,14 @@ class ServiceReplica:
 
 
 def surplus(replicas: Sequence[ServiceReplica], core: int, wanted: int) -> list[ServiceReplica]:
-    """Return the replicas to remove to get down to `wanted`: no base ones; waiting ones first, then the newest."""
+    """Return the replicas to remove, from number `core` on, to keep `wanted`: first waiting, then the newest ones."""
     bursts = [replica for replica in replicas if replica.number >= core]
     bursts.sort(key=lambda replica: (replica.phase == "running", -replica.seq))
     return bursts[: max(len(replicas) - wanted, 0)]
 
 
 def missing(replicas: Sequence[ServiceReplica], taken: Sequence[int], core: int, wanted: int) -> list[int]:
-    """Return the numbers of replicas to start: all missing base ones, then the lowest numbers that are not `taken`."""
+    """Return the numbers of replicas to start: all missing core replicas, then the lowest numbers not in `taken`."""
     there = {replica.number for replica in replicas}
     found = [number for number in range(core) if number not in there and number not in taken]
     bursts = max(wanted, core) - core - sum(number >= core for number in there)
@@ -55,7 +55,7 @@ def missing(replicas: Sequence[ServiceReplica], taken: Sequence[int], core: int,
 
 
 class LocalReplicas:
-    """The replicas of one service on one Kant. Raises InputError if the service cannot run there."""
+    """The replicas of one service on one Kant. Raises InputError if that Kant cannot run the service."""
 
     def __init__(self, service: LiveService, client: ServiceClient, folder: Path) -> None:
         table = service.table
@@ -73,7 +73,7 @@ class LocalReplicas:
         self.folder = (folder / self.local.workdir).absolute()
         self.operators = Operators(table.operators)
         self.tried: dict[int, float] = {}  # when each number was last submitted
-        self.leaving: dict[str, float] = {}  # draining jobs, and when each is ended at the latest
+        self.leaving: dict[str, float] = {}  # by draining job: the time at which it is ended at the latest
         if table.operators:
             try:
                 known = self.operators.known()
@@ -86,7 +86,7 @@ class LocalReplicas:
 
     @property
     def name(self) -> str:
-        """The name of its jobs, which makes them one service for policies that spread replicas."""
+        """The name of the service's jobs, by which policies that spread replicas recognize them."""
         return f"service-{self.service.name}"
 
     def count(self) -> int:
@@ -94,7 +94,7 @@ class LocalReplicas:
         return len(self._staying(self._look()))
 
     def have(self, wanted: int, now: float) -> None:
-        """Scale to `wanted`: submit missing replicas, remove surplus ones, and end those that are drained."""
+        """Scale to `wanted`: submit missing replicas, remove surplus replicas, and end drained replicas."""
         there = self._look()
         staying, core = self._staying(there), self.service.table.core
         for replica in surplus(staying, core, wanted):
@@ -112,7 +112,7 @@ class LocalReplicas:
                 self._submit(number)
 
     def _end_drained(self, there: Sequence[ServiceReplica], now: float) -> None:
-        """Send leaving replicas no new requests, and end each that is empty or whose drain time has passed."""
+        """Let routers send no requests to leaving replicas, and end each that has none left or whose time is up."""
         leaving = [replica for replica in there if replica.job in self.leaving and replica.phase == "running"]
         running = self._urls([replica.number for replica in there if replica.phase == "running"])
         closed = self._urls([replica.number for replica in leaving])
@@ -120,7 +120,7 @@ class LocalReplicas:
         for replica in leaving:
             (url,) = self._urls([replica.number])
             is_empty = self.operators.addresses and has.get(url) == 0
-            # Without routers, the engine finishes its requests after SIGTERM, within the same time.
+            # Without routers, the engine finishes its requests after SIGTERM, within the drain time.
             if is_empty or not self.operators.addresses or now >= self.leaving[replica.job]:
                 self._cancel(replica)
 

@@ -24,7 +24,7 @@ RANK = {role: rank for rank, role in enumerate(Role)}
 class Caller:
     """An authenticated caller. `origin`: its address, or the process at the other end of the socket.
 
-    `is_unix`: a user of this machine, as the socket says, who owns the jobs it submitted in any queue.
+    `is_unix`: the caller is a user of this machine, according to the socket, and owns all jobs that it submitted.
     """
 
     user: str
@@ -97,14 +97,14 @@ class ForbiddenError(InputError):
 
 
 def check_role(caller: Caller, route: str) -> None:
-    """Raise ForbiddenError unless the caller's role has the route."""
+    """Raise ForbiddenError unless the caller's role may use the route."""
     least = RIGHTS.get(route, OPERATOR).least
     if RANK[caller.role] < RANK[least]:
         raise ForbiddenError(f"the token of {caller.user}", f"one of role {least} for `{route}`", str(caller.role))
 
 
 def routes_of(caller: Caller) -> tuple[str, ...]:
-    """Return the names of the routes that the caller's role has; some apply only to the caller's own jobs."""
+    """Return the names of the routes that the caller's role may use; some apply only to the caller's own jobs."""
     return tuple(sorted(route for route, right in RIGHTS.items() if RANK[caller.role] >= RANK[right.least]))
 
 
@@ -115,7 +115,7 @@ def check_user(caller: Caller, route: str, user: str) -> None:
 
 
 def owns(caller: Caller, lineage: Iterable[str], user: str) -> bool:
-    """Whether a job is the caller's own; `lineage` is its queue with the ancestors, `user` the submitter."""
+    """Return whether a job is the caller's own; `lineage` is its queue with the ancestors, `user` the submitter."""
     if caller.role is not Role.TENANT:
         return caller.role is Role.OPERATOR
     return (caller.is_unix and caller.user == user) or not set(lineage).isdisjoint(caller.queues)

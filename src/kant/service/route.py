@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Declared = Callable[Concatenate[Any, P], T]
 MEDIA = {bytes: "application/octet-stream", str: "text/plain"}
-"""The media type of a route by the return type of its method; all others are JSON."""
+"""The media type of a route by the return type of its method; other return types are sent as JSON."""
 
 
 class Request(NamedTuple):
@@ -43,8 +43,8 @@ class Awaited:
 class ApiRoute(Generic[P, T]):
     """A route, and the method that requests it.
 
-    Of the parameters of `declared`, those named in the path go into it, and `body` is sent as JSON; the others form the
-    query, without those that are None. `answers` is the type of the response, if the method returns a dict or nothing.
+    Parameters of `declared` that the path names go into the path; `body` is sent as JSON; the others form the query,
+    without those that are None. `answers` is the type of the response, if the method returns a dict or nothing.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The process that decides for routers whose decisions take milliseconds."""
+"""The process that makes the decisions of a router, if each takes milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web server: the API on a Unix socket that its owner and an optional group can open, and on an address."""
+"""The web server: the API on a Unix socket that its owner and an optional group can open, and on a TCP address."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ log = logging.getLogger("kant.service")
 LONGEST_SOCKET = 107  # the most bytes of a socket path in Linux
 BACKLOG = 1024
 HEAD_S = 10.0
-"""Timeout in seconds for the head of the first request on a new connection, with the TLS handshake."""
+"""Timeout in seconds for the TLS handshake and the head of the first request on a new connection."""
 IDLE_S = 75.0
 """Timeout in seconds between a response and the head of the next request."""
 BY_SOCKET, BY_ADDRESS = 2, 4
-"""The connections of the socket and of the address use at most 1/n of the descriptors."""
+"""n, where the connections of the Unix socket, and those of the address, use at most 1/n of the file descriptors."""
 FEWEST, MOST = 16, 4096
-"""The least and the greatest limit of connections of a listener, whatever the limit of open files."""
+"""Minimum and maximum of a listener's limit of connections, whatever the limit of open files is."""
 OWNER, OTHERS, ADDRESS = 32, 12, 8
-"""n, where the last 1/n of the descriptors are not available: to Kant's owner, to others on the socket, and to the
-address.
+"""n, where the last 1/n of the file descriptors are not available: to Kant's owner, to other users of the Unix socket,
+and to connections to the address.
 """
 FOR_OWNER = 16
 """Connections that Kant's owner may have on the socket beyond the limit."""
 
 
 class _Faults(logging.Filter):
-    """Drops log records of invalid requests, with which strangers could fill the disk; keeps the server's faults."""
+    """Drops log records of invalid requests, with which strangers could fill the disk; keeps those of server errors."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
@@ -51,11 +51,11 @@ _logger.addFilter(_Faults())
 
 
 class HttpServer:
-    """The web server while it runs: `async with HttpServer(...)`. `address` is where it listens, "" if only on the
-    socket.
+    """The web server while it runs: `async with HttpServer(...)`. `address` is its TCP address ("": it listens only on
+    the Unix socket).
 
-    With `any_port`, a free port is used if the port of the address is taken. With `tls` it speaks HTTPS there. Members
-    of the `group` may open the socket; None: only its owner.
+    With `any_port`, a free port is used if the port of the address is taken. With `tls` the address uses HTTPS. Members
+    of the `group` may open the socket (None: only its owner).
     """
 
     def __init__(
@@ -151,13 +151,13 @@ class HttpServer:
 
 
 def _most(part: int) -> int:
-    """Return the most connections of one listener."""
+    """Return the maximum number of connections of one listener: 1/`part` of the file descriptors, within bounds."""
     return min(max(descriptors.limit() // part, FEWEST), MOST)
 
 
 def _of_user(found: socket.socket) -> tuple[int, int]:
-    """Return by how many connections the peer may exceed the limit, and n, if the last 1/n of the descriptors is not
-    available to it.
+    """Return by how many connections a peer on the Unix socket may exceed the limit, and n: it may not use the last 1/n
+    of the file descriptors.
     """
     _, uid = peer(found)
     return (FOR_OWNER, OWNER) if uid in (0, os.geteuid()) else (0, OTHERS)

@@ -1,4 +1,4 @@
-"""Objects that a notebook shows as tables, and a terminal as text."""
+"""Objects that a Jupyter notebook shows as tables, and a terminal as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 MOST_ROWS = 200
 WIDE = 120
-"""The most characters of a value in a table."""
+"""Maximum number of characters of a value in a table."""
 
 
 class Shown(Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""A helper process that answers one question at a time: bytes on its input, bytes on its output.
+"""A child process that answers one question at a time: bytes on its input, bytes on its output.
 
-It runs at low priority and with bounded memory. It starts with the first question, and ends after a while without
-questions or with its parent. Each message follows its length.
+It runs at low priority and with bounded memory. It starts with the first question, and ends with its parent or after a
+while without questions. Each message is preceded by its length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import BinaryIO
 from kant.model.errors import InputError
 
 LONGEST = 300.0
-"""Timeout of one answer in seconds; the first may include compilation."""
+"""Timeout of one answer in seconds; the time of the first answer may include compilation."""
 
 MOST_ANSWER = 256 << 20
 
@@ -71,7 +71,7 @@ class SideProcess:
 
 
 def answer_all(answer: Callable[[bytes], bytes], idle: float | None = IDLE) -> int:
-    """Run as such a process: answer until the input ends or no question arrives for `idle` seconds (None: no limit)."""
+    """Be the child process: answer until the input ends or no question comes for `idle` seconds (None: no limit)."""
     from kant.service.low_priority import lower_priority  # the parent keeps its own priority
 
     lower_priority()

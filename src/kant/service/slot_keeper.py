@@ -1,7 +1,7 @@
-"""Allocates slots for front ends: a share of the free capacity, assigned in advance (local/slots.py).
+"""Allocates slots for front ends: resources that are assigned in advance, before a job needs them (local/slots.py).
 
-The number of slots of a kind follows the short jobs of that kind in the last seconds. It is at most half of the free
-capacity, and 0 while a job waits for capacity. Each slot is a job of the core, and only the core places jobs.
+The number of slots of a kind follows the short jobs of that kind in the last seconds. Slots take at most half of the
+free capacity, and none while a job waits for capacity. Each slot is a job of the core, and only the core places jobs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kant.service.prune import remove
 from kant.service.roles import Caller
 
 MEMORY_S = 2.0
-"""Seconds for which an arrival counts: slots are released if no arrival of their kind follows."""
+"""Seconds for which an arrival counts: slots are released if no job of their kind arrives in this time."""
 MOST = 64
-"""The most slots of one front end: each is a small process."""
+"""Maximum number of slots of one front end: each slot is a small process."""
 AGAIN_S = 1.0
-"""Seconds without new slots after a job has waited for capacity."""
+"""Seconds in which no new slots are allocated after a job has waited for capacity."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class SlotKeeper:
         self._not_before = 0.0
 
     def join(self, send: Callable[[tuple[OfferedSlot, ...]], None]) -> Share:
-        """Add a front end; `send` sends it its slots."""
+        """Add a front end; `send` tells it which slots it has."""
         share = Share(send)
         self.shares.append(share)
         return share
@@ -75,7 +75,7 @@ class SlotKeeper:
             self.driver.wake()
 
     def changed(self, record: JobRecord) -> None:
-        """Note an ended slot without a job (`LocalDriver.on_change`); it is deleted soon."""
+        """Record that a slot has ended without a job, so that it is deleted soon (for `LocalDriver.on_change`)."""
         if is_slot(record) and record.is_over:
             self._over.append(record.id)
 
@@ -85,7 +85,7 @@ class SlotKeeper:
             self._take_back(share, share.slots)
 
     def look(self) -> bool:
-        """Assign, release and request slots. Return whether to look again soon."""
+        """Assign, release and request slots. Return whether to call this again soon."""
         driver, now = self.driver, time.monotonic()
         self._forget()
         ours = {job for share in self.shares for job in share.slots}
@@ -128,7 +128,7 @@ class SlotKeeper:
             share.send(slots)
 
     def _ask(self, share: Share, kind: bytes, wanted: int) -> None:
-        """Request slots of a kind up to `wanted` without a job, from at most half of the free capacity."""
+        """Request slots of a kind until `wanted` have no job, from at most half of the free capacity."""
         there = sum(msgspec.json.encode(record.submission) == kind for record in share.slots.values())
         slot = msgspec.json.decode(kind, type=Submission)
         if wanted <= there:

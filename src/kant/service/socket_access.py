@@ -1,4 +1,4 @@
-"""Access to Kant: who may open its socket, and the TLS certificate of its address."""
+"""Access to Kant: who may open its Unix socket, and the TLS certificate of its address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Certificate:
         return context
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Load the current files for new connections. Raises InputError and keeps the old ones if they are invalid."""
+        """Load the current files for new connections. If they are invalid, keep the old ones and raise InputError."""
         for option, path in (("--tls-cert", self.chain), ("--tls-key", self.key)):
             try:
                 path.read_bytes()
@@ -44,7 +44,7 @@ class Certificate:
 def check_users(group: str, home: Path) -> int:
     """Return the id of the group whose members may open the socket of `home`. Raises InputError if that is not safe.
 
-    A user who can rename a folder above the home, or a file in it, could make root run anything.
+    A user who can rename a folder above the home, or a file in the home, could make root run anything.
     """
     if os.geteuid() != 0:
         raise InputError("--users", "Kant as root: only root can run jobs as other users")
@@ -62,7 +62,7 @@ def check_users(group: str, home: Path) -> int:
 
 
 def open_to(group: int, home: Path, path: Path) -> None:
-    """Let the members of a group connect to the socket and traverse the home; the files in it stay private."""
+    """Let the members of a group connect to the socket and traverse the home; the home's files stay private."""
     os.chown(path, 0, group)
     path.chmod(0o660)
     home.chmod(0o711)

@@ -67,7 +67,7 @@ class HttpResponse:
 
 
 def exchange(path: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
-    """Send a request to the server of a socket. Raises OSError if none listens, BrokenAnswerError for invalid HTTP."""
+    """Send a request to the socket at `path`. Raises OSError if nobody listens, BrokenAnswerError for invalid HTTP."""
     head = [f"{method} {target} HTTP/1.0", "Host: localhost", *(f"{name}: {value}" for name, value in headers.items())]
     if body is not None or method == "POST":
         head.append(f"Content-Length: {len(body or b'')}")

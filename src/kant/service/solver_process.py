@@ -1,4 +1,4 @@
-"""The process of solvers and look-aheads: it reads tasks about moments and writes answers."""
+"""The process that runs solvers and simulates policies: it reads tasks with frozen states, and writes answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROCESS = (sys.executable, "-m", "kant.service.solver_process")
 
 
 class SolverProcess(SideProcess):
-    """A solver in a separate process. Call it with a task; `close` ends it."""
+    """A solver in a separate process. Call the object with a task; `close` ends the process."""
 
     def __init__(self, process: tuple[str, ...] = PROCESS) -> None:
         super().__init__(process, "the solver")

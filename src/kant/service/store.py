@@ -37,11 +37,11 @@ _UPSERT = (
 AUDIT = ("seq", "time", "who", "user", "role", "verb", "what", "refused")
 _NOTE = f"INSERT INTO audit ({', '.join(AUDIT[1:])}) VALUES ({', '.join('?' * len(AUDIT[1:]))})"
 MOST_NOTES = 10_000
-"""The most audit entries kept in memory until they can be written; beyond that the oldest are lost."""
+"""Maximum number of audit entries kept in memory until they can be written; beyond it the oldest are lost."""
 
 
 class StoreFullError(OSError):
-    """The store cannot be written now."""
+    """The store cannot be written now, for example because the disk is full."""
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -206,7 +206,7 @@ class JobStore:
         return None if row is None else bytes(row[0])
 
     def last(self) -> tuple[int, int]:
-        """Return the last `seq` that was assigned, and the latest time that was stored."""
+        """Return the last `seq` (number of a job) that was assigned, and the latest time that was stored."""
         with self._sound():
             seq = self._db.execute("SELECT max(seq) FROM jobs").fetchone()[0] or 0
             times = self._db.execute(
@@ -232,13 +232,13 @@ class JobStore:
         return msgspec.json.decode(row[0], type=Submission)
 
     def record(self, job: str) -> JobRecord | None:
-        """Return any job, ended or not; None if unknown. Raises InputError if it cannot be read."""
+        """Return a job, ended or not; None if it is unknown. Raises InputError if it cannot be read."""
         with self._sound():
             row = self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE id = ?", (job,)).fetchone()
             return None if row is None else _record(row, self._submission(row[-1]))
 
     def every(self, after: int, most: int) -> list[JobRecord]:
-        """Return at most `most` jobs after the one with `seq` `after`, ended or not, in order of submission."""
+        """Return at most `most` jobs with a `seq` above `after`, ended or not, in order of submission."""
         with self._sound():
             rows = self._db.execute(
                 f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE seq > ? ORDER BY seq LIMIT ?", (after, most)
@@ -260,8 +260,8 @@ class JobStore:
         return None if row is None else JobPhase(row[0])
 
     def ended_before(self, before: int, at: tuple[int, int], most: int) -> list[tuple[int, int, str]]:
-        """Return (ended, seq, id) of jobs that ended before a time, in that order, after `at`, and never the last
-        job.
+        """Return (ended, seq, id) of at most `most` jobs that ended before a time, sorted, from after (ended, seq) `at`
+        on. The job with the last `seq` is never included.
         """
         found = self._db.execute(
             f"SELECT ended, seq, id FROM jobs WHERE ended >= 0 AND ended < ? AND (ended, seq) > (?, ?) "
@@ -284,7 +284,7 @@ class JobStore:
 
     def usage(self, by: Sequence[str], since: int, until: int, where: dict[str, str]) -> list[dict[str, Any]]:
         """Return the total usage of jobs that ended in a period, grouped `by` one or more of user, queue and day (local
-        time). `where` names a user or a queue. GPU time is that of a job's last run.
+        time). `where` selects jobs, by column and value. GPU time is that of a job's last run.
         """
         return usage_in(self._db, by, since, until, where)
 
@@ -308,10 +308,10 @@ class JobStore:
         before: int | None = None,
         most: int = 100,
     ) -> list[dict[str, Any]]:
-        """Return at most `most` jobs, the latest first, submitted before the job with the `seq` `before`.
+        """Return at most `most` jobs, the latest first, with a `seq` below `before` (None: any).
 
-        In `name`, `*` and `?` are wildcards. With `own`, only jobs of this user, or in one of these queues. The cost
-        depends on the size of the page, not on the number of jobs: each phase is read by its own index.
+        In `name`, `*` and `?` are wildcards. `own` is a user and queues: only jobs of this user, or in one of these
+        queues, are returned. The cost depends on the size of the page only: each phase is read by its own index.
         """
         parts, values = [], []
         scopes: list[list[tuple[str, Any]]] = [[]]
@@ -333,7 +333,7 @@ class JobStore:
     def audited(
         self, *, user: str = "", refused: bool = False, before: int | None = None, most: int = 100
     ) -> list[dict[str, Any]]:
-        """Return audit entries, also of refused orders, the latest first."""
+        """Return audit entries, the latest first; with `refused`, only those of refused orders."""
         parts: list[tuple[str, Any]] = [("seq < ?", before if before is not None else 1 << 62)]
         parts += [("user = ?", user)] if user else []
         parts += [("refused != ?", "")] if refused else []
@@ -365,7 +365,7 @@ def shown(record: JobRecord) -> dict[str, Any]:
 def _record(row: Sequence[Any], submission: Submission) -> JobRecord:
     values = dict(zip(COLUMNS, row, strict=True))
     waits = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], ...])
-    after, after_ok, after_not_ok, after_started = (*waits, (), ())[:4]  # arrays, since older stores have fewer
+    after, after_ok, after_not_ok, after_started = (*waits, (), ())[:4]  # older stores have fewer of these
     return JobRecord(
         values["seq"], values["id"], submission, values["digest"],
         values["user"], values["submitted"], JobPhase(values["phase"]), values["array"], values["array_index"], after,

@@ -10,8 +10,8 @@ job's own shell. The client receives
 - `X`: how the shell ended, as JSON: code and signal;
 - `N`: why the request cannot be served, in a sentence.
 
-Output comes from the supervisor at once. A slow client gets from the log what it missed, so it loses nothing and delays
-no other client.
+The supervisor sends output at once. A slow client gets the output that it missed from the log, so it loses nothing and
+does not delay other clients.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from kant.local.terminals import HEAD, MOST_FRAME, SOCKET, frame
 from kant.model.errors import InputError
 
 MOST_OPEN = 200
-"""The most connections at once."""
-LOOK = 1.0  # seconds between two checks whether the client is still allowed
+"""Maximum number of simultaneous connections."""
+LOOK = 1.0  # seconds between two checks of the client's rights
 ALIVE = 20.0  # seconds of silence after which a ping is sent
 PIECE = 1 << 15
 AWAIT_SOCKET = 5.0  # timeout in seconds for the socket of a new run
@@ -48,7 +48,7 @@ class SupervisorWire:
 
     @classmethod
     async def to(cls, folder: Path) -> SupervisorWire:
-        """Connect to the supervisor of a run. Raises OSError if there is none, or it has no socket."""
+        """Connect to the supervisor of the run in a folder. Raises OSError if there is no supervisor or no socket."""
         inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:  # the path itself may be too long for a socket
             return cls(*await asyncio.open_unix_connection(f"/proc/self/fd/{inside}/{SOCKET}"))
@@ -61,7 +61,7 @@ class SupervisorWire:
         await self.writer.drain()
 
     async def frames(self) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yield received frames until the other end closes."""
+        """Yield received frames until the supervisor closes the connection."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await self.reader.readexactly(HEAD)
@@ -168,7 +168,7 @@ async def attach(
     warning_of: Callable[[], str] = str,
 ) -> None:
     """Serve a client attached to a job: send why the job waits, then the output of its run, until the run ends. A new
-    warning is sent between parts of the output.
+    warning (idle GPUs) is sent between parts of the output.
     """
     hearing = asyncio.ensure_future(_until_gone(socket))
     try:
@@ -186,7 +186,7 @@ async def attach(
         if not hearing.done():
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
-    if record.attempt == 0:  # it ended without a run
+    if record.attempt == 0:  # the job ended without a run
         return
     folder, attempt = folder_of(record), record.attempt
     wire = await _connect(folder, lambda: record_of().is_over or record_of().attempt != attempt)
@@ -225,7 +225,7 @@ async def attach(
 
 
 async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.WebSocketResponse) -> None:
-    """Serve a client with a command next to a run, until the command ends. Raises InputError."""
+    """Serve a client whose command runs beside a job's run, until the command ends. Raises InputError."""
     first = await socket.receive()
     if first.type is not WSMsgType.BINARY or first.data[:1] != b"O":
         return

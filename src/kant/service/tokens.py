@@ -1,4 +1,4 @@
-"""Tokens: files of the users who have access, each with the SHA-256 of a token that was shown once.
+"""Files of tokens: the users who have access, each with the SHA-256 of a token that was shown once.
 
     [[token]]
     user = "ann"
@@ -6,7 +6,7 @@
     queues = ["vision"]
     sha256 = "…"                  # of the token, which is nowhere
 
-A token is 256 random bits, so a plain digest of it cannot be turned round. A file may instead contain a single word,
+A token has 256 random bits, so it cannot be found from its plain digest. A file may instead contain a single word,
 which is the token of an operator.
 """
 
@@ -50,7 +50,7 @@ class Key(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """The short id that users see."""
+        """The short id of the token, which users see."""
         return self.sha256[:8]
 
 
@@ -69,7 +69,7 @@ def digest(token: str) -> str:
 
 
 def key_of(token: str, keys: Iterable[Key]) -> Key | None:
-    """Return the key of a token. Compares with every key, so that timing reveals nothing."""
+    """Return the key of a token, or None. Compares with every key, so that timing reveals nothing."""
     shown, found = digest(token), None
     for key in keys:
         if hmac.compare_digest(key.sha256, shown):
@@ -118,7 +118,7 @@ def parse_keys(text: str, where: str, owner: str) -> tuple[Key, ...]:
 
 
 def read_keys(path: Path, owner: str = "") -> tuple[Key, ...]:
-    """Read the keys of a file that only its owner can read. Raises InputError, also if it does not exist."""
+    """Read the keys of a file. Raises InputError if the file does not exist or others than its owner can read it."""
     try:
         text, open_to_others = path.read_text(encoding="utf-8"), path.stat().st_mode & 0o077
     except (OSError, UnicodeDecodeError) as error:

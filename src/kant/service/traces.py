@@ -1,7 +1,7 @@
 """Exports a trace of each job, from submission to exit, to an OpenTelemetry collector.
 
-A job is a span. Its child spans are its times of being held, blocked or waiting, and its runs. A span is sent when it
-ends.
+A job is a span. Its child spans are the times in which it is held, blocked or waiting, and its runs. A span is sent
+when it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class JobStage(NamedTuple):
 
 
 class Traces(Exporter):
-    """Sends the spans of jobs: `changed` queues those of a change.
+    """Sends the spans of jobs: `changed` queues the spans that end with a job's change.
 
     The ids are derived from `key`; `now` returns the time in microseconds since the Unix epoch.
     """
@@ -35,7 +35,7 @@ class Traces(Exporter):
         self.stages: dict[str, JobStage] = {}
 
     def know(self, record: JobRecord) -> None:
-        """Note the stage of a job that existed before."""
+        """Record the stage of a job that existed before Kant started."""
         self.stages[record.id] = JobStage(_stage(record), record.started if record.phase in RUNS else record.submitted)
 
     def changed(self, record: JobRecord) -> None:
@@ -86,5 +86,5 @@ def _stage(record: JobRecord) -> str:
 
 
 def _key_of(name: str, start: int) -> str:
-    """Return the key of a span within its job: a run's number, or the name and start of another stage."""
+    """Return the key of a span within its job: `run N` for a run, the name and start for any other stage."""
     return name if name.startswith("run ") else f"{name} {start}"

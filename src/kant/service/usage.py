@@ -15,7 +15,7 @@ STORE_BY = USAGE_BY | {
     "account": "(SELECT coalesce(json_extract(CAST(body AS TEXT), '$.account'), '') FROM submissions"
     " WHERE submissions.digest = jobs.digest)"
 }
-"""The groupings of the store, which also has the account of each job, from its submission."""
+"""The groupings in the store: name and SQL expression. Only the store has each job's account, in its submission."""
 _RAN = "CASE WHEN started >= 0 THEN ended - started ELSE 0 END"
 USAGE = {
     "jobs": "count(*)",
@@ -31,7 +31,7 @@ USAGE = {
 
 FIELDS = ("id", "phase", "queue", "user", "gpus", "submitted", "started", "ended", "attempt")
 DETAILS = ("user", "queue", "name", "phase", "code", "signal", "reason", "submitted", "started", "ended", "rss_kib")
-"""Further columns of a row for a single job, as far as they are known."""
+"""Further columns of the row of a single job, as far as they are known."""
 
 
 def usage_in(
@@ -39,9 +39,9 @@ def usage_in(
 ) -> list[dict[str, Any]]:
     """Return the usage of jobs in the table `jobs` that ended from `since` until `until` (microseconds, Unix epoch).
 
-    The totals are grouped `by` one or more of user, queue, day (of the local time) and job. `where` names a user or a
-    queue. GPU time is that of a job's last run. Rows of single jobs also have `DETAILS`, in the order in which the jobs
-    ended.
+    The totals are grouped `by` one or more names in `STORE_BY` (days are in local time). `where` selects jobs, by
+    column and value. GPU time is that of a job's last run. Rows of single jobs also have `DETAILS`, and are in the
+    order in which the jobs ended.
     """
     parts = [STORE_BY[name] for name in by]
     wheres = ["ended >= ?", "ended < ?", f"phase IN ({', '.join('?' * len(OVER))})", *(f"{n} = ?" for n in where)]

@@ -1,6 +1,6 @@
 """Stores what Kant measures about its jobs: their waits by cause, and the calibration of expected starts.
 
-The next start continues with both.
+The next process of Kant continues with both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEARNED = "learned"
 EVERY = 30.0
 """Seconds between two writes: a crash loses at most this much."""
 PART = 100
-"""Writing takes at most 1/`PART` of the process's time."""
+"""Writing takes at most 1/PART of the process's time."""
 
 
 def read_waits(store: JobStore) -> dict[str, Split]:

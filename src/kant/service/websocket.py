@@ -48,7 +48,7 @@ class Packets:
         self._parts = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Add data, and yield the operations that are now complete, each with its payload."""
+        """Add data, and yield the messages that are now complete: opcode and payload."""
         self._left += data
         while len(self._left) >= 2:
             first, size, at = self._left[0], self._left[1] & 0x7F, 2
@@ -80,7 +80,7 @@ class OpenWebSocket:
         self._first = left
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for."""
+        """Return the file descriptor of the socket, for which the owner waits."""
         return self.own.fileno()
 
     def send(self, kind: bytes, payload: bytes = b"") -> None:
@@ -130,12 +130,12 @@ class OpenWebSocket:
 
 
 def _again(error: OSError) -> bool:
-    """Whether the operation would block; TLS has its own errors for that."""
+    """Return whether the error means that the operation would block; TLS has its own errors for this."""
     return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str]) -> OpenWebSocket | HttpResponse:
-    """Request a WebSocket; return the line, or the response that refuses it. Raises OSError and BrokenAnswerError."""
+    """Request a WebSocket; return it, or the response that refuses it. Raises OSError and BrokenAnswerError."""
     key = b64encode(os.urandom(16))
     rows = [f"GET {target} HTTP/1.1", f"Host: {host}", "Connection: Upgrade", "Upgrade: websocket"]
     rows += [f"Sec-WebSocket-Key: {key.decode()}", "Sec-WebSocket-Version: 13"]

@@ -20,7 +20,7 @@ from kant.model.errors import InputError, SentenceError
 from kant.sim.question import Question
 
 AT_ONCE = 2
-"""The most simulations at once."""
+"""Maximum number of simultaneous simulations."""
 
 LONGEST = 60.0
 """Timeout of one answer in seconds."""
@@ -56,8 +56,8 @@ class TooLongError(InputError):
 
 
 class WhatIfDesk:
-    """Answers what-if questions, at most `at_once` at a time; with another `form`, questions of that type, which
-    `process` answers.
+    """Answers what-if questions, at most `at_once` at a time. With another `form`, it answers questions of that type
+    by another `process`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class WhatIfDesk:
     async def ask(self, journal: str, now_us: int, question: WhatIfRequest, gone: Callable[[], bool]) -> bytes:
         """Return the answer as JSON; b"" if `gone` says that the caller no longer waits.
 
-        Raises InputError for an invalid question, BusyError and TooLongError.
+        Raises InputError for an invalid question, WhatIfBusyError and TooLongError.
         """
         question.check()
         if not journal:

@@ -1,6 +1,6 @@
-"""The process that simulates the futures of `POST /v1/whatif`: reads a Task from its input, writes the answer.
+"""The process that simulates for `POST /v1/whatif`: it reads a `WhatIfInput` from its input, and writes the answer.
 
-If it cannot answer, it exits with 2 and one sentence: `{"error": …}`.
+If it cannot answer, it writes one sentence as `{"error": …}` and exits with status 2.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.sim.whatif_request import changes_of, end_of_futures
 
 
 def main(form: type[Any], answer_of: Callable[[Past, Any], Any]) -> int:
-    """Answer one question of the type `form` about the past."""
+    """Read one question of the type `form` about a journal's past, and write the answer. Return the exit status."""
     lower_priority()
     try:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=WhatIfInput)

@@ -1,4 +1,4 @@
-"""Queries to a record: what is new since the last answer, and the metrics so far. They change nothing."""
+"""Queries to a record: what is new since the last answer, and the metrics so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kant.live.record.tables import RecordTables
 from kant.metrics import recorder as rec
 
 SUMMARY_EVERY = 900_000
-"""Microseconds for which a summary stays valid; longer with many jobs, since its cost grows with their number."""
+"""Microseconds for which a summary stays valid, at least; SUMMARY_PER_JOB for each job if that is longer."""
 SUMMARY_PER_JOB = 100
 
 
@@ -34,7 +34,7 @@ class RecordAnswers:
         self._summary: tuple[int, dict[str, Any]] | None = None
 
     def since(self, cursor: str, now: int) -> dict[str, Any]:
-        """Return what has been added or changed since the answer that gave this `cursor`; everything if it is unknown.
+        """Return what has been added or changed since the answer that gave this `cursor`; all if the cursor is unknown.
 
         The cost depends only on the changes. Times are on the run's clock.
         """
@@ -136,5 +136,5 @@ class RecordAnswers:
 
     @property
     def begins(self) -> int:
-        """Since when the sums of the summary count: the first time known to the state."""
+        """Return the first time known to the state, from which on the sums of the summary count."""
         return int(self.run.recorder.samples[0, rec.S_TIME]) + self.run.ahead if self.run.recorder.used else 0

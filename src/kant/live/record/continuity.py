@@ -1,4 +1,4 @@
-"""What a record keeps while its state is being replaced: jobs and pieces that are expected to return."""
+"""What a record keeps while its state is being replaced: jobs and held devices that are expected in the next state."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from kant.model.units import SECOND
 
 LATE = 10 * SECOND
-"""A run from before the state was built counts as the run of the last state if it began at most this much later."""
+"""A run in a new state counts as the same as in the state before if it began at most this many microseconds later."""
 
 NodeChange = tuple[int, int, int, int]
-"""The index of a node, its status from then on, the time, and its lost devices, as bits."""
+"""A change of a node: its index, its new status, the time, and a bit mask of its lost devices."""
 
 
 @dataclass(slots=True)
 class EarlierState:
-    """A job's past before the current state, which has it from `entered` on; it waited since `since`, if at all."""
+    """A job's past before the current state, which has the job from `entered` on; it waited from `since` (-1: not)."""
 
     submit: int
     start: int
@@ -27,7 +27,7 @@ class EarlierState:
 
 @dataclass(slots=True)
 class LeftJob:
-    """A job that was live when its state was left, at `seen`: its row, and the pieces that it held."""
+    """A job that was live when its state was left, at `seen`: its row in the record, and the rows of its pieces."""
 
     row: int
     pieces: list[int]
@@ -36,9 +36,9 @@ class LeftJob:
 
 @dataclass(slots=True)
 class Change:
-    """A change of states in progress. The last state was left at `seen`; it ends once the new one has all that existed.
+    """A change to a new state, in progress until the new state has all that existed. The last was left at `seen`.
 
-    By row of the new state: the pieces that a job held, and their rows in the record.
+    `pieces` and `was` have, by a job's row in the new state, the pieces that it held and its old row of the record.
     """
 
     seen: int

@@ -1,8 +1,8 @@
 """The record of a run whose state is replaced, after a restart or a change of its nodes.
 
-`begin_rebuild` when the next state begins to be built; then the events for jobs that existed before; then
-`finish_rebuild`. Jobs, and the pieces that they hold, are matched by name. A job that is not in the next state is
-`left`, until `resolve_missing` says what happened to it.
+Call `begin_rebuild` when the next state begins to be built, apply the events for jobs that existed before, and then
+call `finish_rebuild`. Jobs, and the devices that they hold, are matched by name. A job that is not in the next state is
+in `left`, until `resolve_missing` says what happened to it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kant.model.node import Node
 from kant.model.status import JobStatus, NodeStatus
 
 STARTS = 200
-"""Maximum number of times of state builds that are kept."""
+"""Maximum number of state builds whose times are kept."""
 
 
 class LastingRecord(RunRecord):
     """Follows one state from its beginning, and then each state that replaces it."""
 
     def begin_rebuild(self, state: ClusterState, zero: int, profile: str, waits: Waits | None = None) -> None:
-        """Leave the state; another one, with its own `zero`, begins to be built."""
+        """Leave the present state and follow `state`, which begins to be built and whose clock begins at `zero`."""
         seen = max(self.last, self.state.now) + self.ahead
         for own, row in self.row_of.items():
             name = public_id(self.ids[row])
@@ -54,7 +54,7 @@ class LastingRecord(RunRecord):
         self.epoch += 1
 
     def finish_rebuild(self, now: int) -> None:
-        """Finish the rebuild at `now` on the state's clock: all that existed before is in it, later events are new."""
+        """Finish the rebuild at `now` (state's clock): the state has all that existed before; later events are new."""
         change, moment = self.change, now + self.ahead
         if change is not None:
             self.change = None
@@ -91,7 +91,7 @@ class LastingRecord(RunRecord):
         self.bound()
 
     def adopt(self, other: LastingRecord) -> None:
-        """Continue another record that has followed an equal state, and its earlier past."""
+        """Take over the tables of another record, which has followed an equal state and the states before it."""
         notes = self.notes or []
         for name in (
             "jobs", "pieces", "nodes", "stands", "queues", "state_queues", "ids", "names", "by_id", "row_of", "own",
@@ -106,9 +106,9 @@ class LastingRecord(RunRecord):
         self.epoch += 1
 
     def _join(self, own: int, was: list[int], moment: int) -> None:
-        """Set what a job waited before this state, given its wait in this state.
+        """Set how long a job waited before this state, given its wait in this state.
 
-        Time for which it was queued in both counts once.
+        Time for which the job was queued in the old and in the new state counts once.
         """
         job, earlier = self.state.jobs[own].tolist(), self.before[own]
         since, runs = job[c.J_SINCE] + self.ahead, job[c.J_STATUS] == JobStatus.RUNNING
@@ -122,7 +122,7 @@ class LastingRecord(RunRecord):
         self.jobs.set(self.row_of[own], self.columns(own))
 
     def _ended_by(self, piece: int, moment: int) -> int:
-        """Return when a piece that its job no longer holds ended: before another job had these devices, or just now."""
+        """Return when a job gave up a `piece`: when another job got one of its devices, at the latest at `moment`."""
         _, node, mask, _, start, _ = self.pieces.table[piece].tolist()
         table = self.pieces.table[[other for held in self.open_pieces.values() for other in held]]
         others = table[(table[:, 1] == node) & (table[:, 2] & mask != 0) & (table[:, 4] > start), 4]
@@ -137,7 +137,7 @@ class LastingRecord(RunRecord):
         self.sampled = rows
 
     def _other_nodes(self, then: Sequence[Node], now: Sequence[Node]) -> None:
-        """Match nodes by name. Runs and lost devices of nodes that no longer exist are dropped."""
+        """Renumber nodes, matched by name. Runs and lost devices of nodes that no longer exist are dropped."""
         if then == now:
             return
         index = {node.name: i for i, node in enumerate(now)}
@@ -154,7 +154,7 @@ class LastingRecord(RunRecord):
         self.stands = {int(place[node]): stands for node, stands in self.stands.items() if place[node] >= 0}
 
     def _move(self, by: int) -> None:
-        """Move the record's zero back by `by`."""
+        """Move the record's zero back by `by` microseconds: add it to all times."""
         jobs, pieces = self.jobs.table[: self.jobs.used], self.pieces.table[: self.pieces.used]
         for column in (SUBMIT, SINCE, START, END):
             jobs[jobs[:, column] >= 0, column] += by

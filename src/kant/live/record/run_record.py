@@ -1,7 +1,7 @@
 """The record of a live run: its jobs, which of them held which GPUs when, nodes, and samples.
 
-A fold over the same events that the state applies. It is bounded: the oldest ended entries are dropped. A record that
-outlives its state is a `LastingRecord`.
+It is computed from the events that the state applies. Its size is bounded: the oldest ended entries are dropped. A
+record that outlives its state is a `LastingRecord`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RunRecord(RecordTables):
-    """Follows one state from its beginning."""
+    """The record of one state, which it follows from the beginning."""
 
     @cached_property
     def answers(self) -> RecordAnswers:
@@ -80,7 +80,7 @@ class RunRecord(RecordTables):
             row = self.jobs.add([0] * len(JOB_COLUMNS))
             self.own.append(own)
             name = public if public not in self.by_id else job.id
-            if name in self.by_id:  # it is from an earlier state
+            if name in self.by_id:  # an ended job of an earlier state has this name
                 self._rename(name)
             self.ids.append(name)
             self.names.append((job.name, job.user))
@@ -88,12 +88,12 @@ class RunRecord(RecordTables):
         self.row_of[own], self.own[row] = row, own
 
     def _was_put_off(self, row: int, now: int) -> bool:
-        """Return whether a job that had left returns: it was held, or had not left when its state was last written."""
+        """Return whether the job of `row` returns: it was held, or it ends after `now` while the state is rebuilt."""
         status, end = self.jobs.table[row, [STATUS, END]].tolist()
         return status == JobStatus.CANCELLED or (self.change is not None and now < end)
 
     def _rename(self, name: str) -> None:
-        """Rename an ended job, so that another one can have its name."""
+        """Rename an ended job, so that another job can have its name."""
         count = 2
         while (other := f"{public_id(name)}~{count}") in self.by_id:
             count += 1
@@ -133,7 +133,7 @@ class RunRecord(RecordTables):
             self.over += 1
 
     def columns(self, own: int) -> list[int]:
-        """Return the record's row of a job in the state."""
+        """Return the values (JOB_COLUMNS) in the record of the job with row `own` in the state."""
         state, ahead = self.state, self.ahead
         job = state.jobs[own].tolist()
         fewest = self.recorder.model.best(self.recorder.shape_at(own))
@@ -152,7 +152,7 @@ class RunRecord(RecordTables):
         ]  # fmt: skip
 
     def _hold(self, own: int, row: int, now: int) -> bool:
-        """Update the open pieces of a job to those that it holds; return whether any changed."""
+        """Update the open pieces (held devices) of a job to its allocation; return whether any changed."""
         held = self.state.running.get(own)
         wanted = [] if held is None else held[:, [NODE, MASK, MILLI]].tolist()
         kept, changed = [], False
@@ -197,7 +197,7 @@ class RunRecord(RecordTables):
                 self.serve(row, event.time + self.ahead)
 
     def serve(self, node: int, now: int) -> None:
-        """Record a change of a node, unless it is as before."""
+        """Record the status and lost devices of a node, unless both are as before."""
         status = int(self.state.table[node, c.STATUS])
         stands = status, self.state.health.lost.get(node, 0)
         if stands == self.stands.get(node, (NodeStatus.IN_SERVICE, 0)):
@@ -212,7 +212,7 @@ class RunRecord(RecordTables):
     # --- queries --------------------------------------------------------------------------------------------------
 
     def since(self, cursor: str, now: int) -> dict[str, Any]:
-        """Return what is new since the answer that gave this `cursor` (`RecordAnswers.since`)."""
+        """Return what is new since the answer that gave this `cursor`, as `RecordAnswers.since` describes."""
         return self.answers.since(cursor, now)
 
     def summary(self, now: int) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class RunRecord(RecordTables):
         return None if row is None else self.telling.of(row)
 
     def note(self, job: str, time: int, what: str, text: str) -> None:
-        """Add another note about a job, such as who gave an order."""
+        """Add a note about a job, such as who gave an order, at a time on the state's clock."""
         row, moment = self.by_id.get(job), time + self.ahead
         if row is not None:
             self.telling.note(row, moment, what, text)

@@ -1,4 +1,4 @@
-"""The tables of a record, and their bounds: the oldest ended entries are dropped."""
+"""The tables of a record. Their sizes are bounded: the oldest ended entries are dropped."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Rows:
         self.log.add(row)
 
     def since(self, mark: int | None) -> list[int]:
-        """Return the rows that were added or changed since the log's `end` was `mark`; without a mark all of them."""
+        """Return the rows that were added or changed since the log's `end` was `mark`; all rows if `mark` is None."""
         return list(range(self.used)) if mark is None else self.log.since(mark)
 
     def keep(self, rows: Sequence[int]) -> dict[int, int]:
-        """Drop all other rows. Returns the new index of each."""
+        """Drop all other rows. Returns the new index of each of `rows`, by its old index."""
         kept = self.table[rows].copy()
         self.table[: len(kept)] = kept
         self.used = len(kept)
@@ -54,19 +54,19 @@ class Rows:
 
 
 JOBS = 20_000
-"""Number of ended jobs kept. Up to twice as many are kept before the oldest half is dropped."""
+"""Number of ended jobs kept. The oldest are dropped once there are twice as many."""
 PIECES = 100_000
-"""Number of pieces of ended runs kept, with the same margin."""
+"""Number of pieces of ended runs kept (the devices of a job on one node); dropped once there are twice as many."""
 CHANGES = 20_000
-"""Number of node changes kept, with the same margin, plus the last earlier one of each node."""
+"""Number of node changes kept, up to twice as many, plus the last earlier change of each node."""
 
 
 class RecordTables:
-    """The tables of one record: jobs, pieces, changes of nodes, and the state that they follow.
+    """The tables of one record: jobs, pieces (devices held on a node), changes of nodes, and the state they follow.
 
-    `name` distinguishes the record from every other one that a client may have seen. Its times count from `zero`: the
-    state's times plus `ahead`. `starts` has the times at which states were built, `left` the jobs that were live at the
-    end of one state and have not appeared in the next. `waits` splits the waits by cause, for jobs of this state.
+    `name` distinguishes the record from all others that a client may have seen. The record's times count from `zero`:
+    the state's times plus `ahead`. `starts` has the times at which states were built, `left` the jobs that were live at
+    the end of a state and are not yet in the next. `waits` splits the waits by cause, for jobs of this state.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class RecordTables:
         self.sampled: c.Table = np.zeros((0, rec.SAMPLE_WIDTH), dtype=np.int64)  # the samples of earlier states
         self.sampling = -1  # since when the samples of this state count
         self.starts: list[int] = []
-        self.last = 0  # when the state was last seen, if after its last event
+        self.last = 0  # the time when the state was last seen, if that was after its last event
         self.left: dict[str, LeftJob] = {}
         self.change: Change | None = None
         self.notes: list[tuple[str, int, str, str]] | None = None  # kept for another record that is to replace this one
@@ -117,13 +117,13 @@ class RecordTables:
         self.recorder.observe(state.now)
 
     def end_pieces(self, pieces: Sequence[int], now: int) -> None:
-        """End these pieces."""
+        """Record that these pieces (rows of the table) were given up at `now`."""
         for piece in pieces:
             self.pieces.set(piece, [*self.pieces.table[piece, :5].tolist(), now])
         self.ended += len(pieces)
 
     def queue(self, own: int) -> int:
-        """Return the record's index of a queue of the state; the record may have queues that the state never had."""
+        """Return the record's index of the state's queue `own`; the record may also have queues of earlier states."""
         if len(self.state_queues) < len(self.state.queues):
             for name in list(self.state.queues)[len(self.state_queues) :]:
                 self.state_queues.append(self.queues.setdefault(name, len(self.queues)))
@@ -143,12 +143,12 @@ class RecordTables:
         return np.concatenate([self.sampled, rows]) if whole else rows
 
     def bound(self) -> None:
-        """Drop the oldest entries where there are too many."""
+        """Drop the oldest entries if there are too many."""
         if self.change is None and (self.over > 2 * self.most[0] or self.ended > 2 * self.most[1]):
             self._forget()
 
     def _forget(self) -> None:
-        """Keep only the latest ended entries. Rows get new numbers, so every cursor becomes invalid."""
+        """Drop all ended entries but the latest. Rows get new numbers, so every cursor becomes invalid."""
         jobs, pieces = self.jobs.table[: self.jobs.used], self.pieces.table[: self.pieces.used]
         going = np.ones(len(jobs), dtype=np.bool_)
         going[[*self.row_of.values(), *(left.row for left in self.left.values())]] = False

@@ -1,1 +1,1 @@
-"""Machines that have joined: runs jobs on them as if they were local, over mutual TLS (docs/join.md)."""
+"""Machines that have joined Kant: jobs run on them as on the local machine, over mutual TLS (docs/join.md)."""

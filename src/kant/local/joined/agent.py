@@ -1,8 +1,8 @@
 """The agent of a machine that has joined Kant: starts and stops runs as Kant orders, and reports on them.
 
-Its runs are like those of `kant up`: each has a folder, a claim and a supervisor, and outlives the agent. In addition
-there is a lease: a file with a time since boot; each response of Kant extends the lease. When it has expired, every
-supervisor kills its run, and no later response can extend it. From then on a new file applies, but only to new runs.
+The agent's runs are like those of `kant up`: each has a folder, a claim and a supervisor, and outlives the agent. In
+addition there is a lease: a file with a time since boot, which each response of Kant extends. When the lease has
+expired, every supervisor kills its run, and no later response can extend it. New runs then get a new lease file.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ PIECE = 1 << 18
 AGAIN_S = (0.2, 5.0)  # seconds between two attempts to connect: first, and at most
 CONNECT_S = 5.0
 FIRST_S = 30.0
-"""Seconds in which the first connection has to be made: a wrong address is not tried for ever."""
+"""Seconds within which the first connection must succeed, so that a wrong address is not tried for ever."""
 API = "kant.sock"
 
 
 class MachineLease:
-    """The lease of this machine's runs: files `lease.N` in its home, of which the last one applies."""
+    """The lease of this machine's runs: files `lease.N` in the agent's home, of which the last applies to new runs."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -66,7 +66,7 @@ class MachineLease:
 
     @property
     def until(self) -> float:
-        """The end of the lease in seconds since boot; 0 if there is none."""
+        """The end of the lease in seconds since boot; 0 if there is no lease."""
         try:
             return float(self.path.read_bytes() or 0)
         except (OSError, ValueError):
@@ -77,16 +77,16 @@ class MachineLease:
         return self.until > since_boot() / 1e6
 
     def begin(self, until: float) -> None:
-        """Extend the lease until this time: in the same file if it has not expired, otherwise in a new one. Raises
-        OSError.
+        """Set the lease's end (seconds since boot): in the same file if the lease has not expired, otherwise in a new
+        file. Raises OSError.
         """
-        if not self.holds:  # a new number even if the home is new
+        if not self.holds:  # a number that was never used, even if the home was deleted
             self.number = max(self.number + 1, time.time_ns())
             self.path.touch(0o600)
         self._write(until)
 
     def renew(self, until: float) -> bool:
-        """Extend the lease. Return False if it has expired, which is final. Raises OSError."""
+        """Extend the lease until this time (seconds since boot). Return False if it has expired. Raises OSError."""
         if self.holds:
             self._write(until)
             return True
@@ -102,7 +102,7 @@ class MachineLease:
 
 @dataclass(slots=True, eq=False)
 class HeldRun:
-    """A run of this machine. `output_sent` is the number of output bytes that Kant has."""
+    """A run of this machine. `output_sent` is the number of output bytes that were sent to Kant."""
 
     name: str
     folder: Path
@@ -111,14 +111,14 @@ class HeldRun:
     run: SupervisedRun | None = None
     exit: Exit | None = None
     output_sent: int = 0
-    start_sent: bool = False  # its start was sent
-    end_sent: bool = False  # its end was sent
+    start_sent: bool = False  # whether Kant was told of the run's start
+    end_sent: bool = False  # whether Kant was told of the run's end
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options of an agent. `keys` is the folder of certificates. `visible` has the devices' CUDA names, and `cores` the
-    cores for runs; empty on a virtual machine. Each GPU draws at most `gpu_watts` (0: unknown).
+    """Options of an agent. `keys` is the folder of certificates. `visible` has the CUDA names of the devices, and
+    `cores` the cores for runs (empty on a virtual machine). Each GPU draws at most `gpu_watts` (0: unknown).
     """
 
     home: Path
@@ -136,12 +136,12 @@ class JoinRefusedError(SentenceError):
 
 
 class LeftError(Exception):
-    """The machine has left Kant in order."""
+    """The machine has left Kant, as requested."""
 
 
 class Agent:
-    """The agent of one home. `run` returns when it is stopped (its runs then continue until their lease expires) or
-    when the machine has left.
+    """The agent of one home. `run` returns when the agent is stopped (its runs then continue until their lease expires)
+    or when the machine has left.
     """
 
     def __init__(self, options: AgentOptions) -> None:
@@ -164,7 +164,7 @@ class Agent:
         return self.home / "slurm"
 
     def _id(self) -> str:
-        """Return the id of these runs, which no other home has, not even a copy of this home on another machine."""
+        """Return the id of the home's folder of runs. No other home has it, not even a copy on another machine."""
         path = self.home / "runs" / "id"
         path.parent.mkdir(exist_ok=True)
         if not path.exists():
@@ -237,7 +237,7 @@ class Agent:
         return await asyncio.wait_for(opening, CONNECT_S)
 
     async def _session(self) -> None:
-        """Run one connection, from hello to its end. Raises OSError or TimeoutError."""
+        """Run one connection to Kant, from the hello to the end. Raises OSError or TimeoutError."""
         reader, writer = await self._connect()
         try:
             said = since_boot() / 1e6
@@ -307,7 +307,7 @@ class Agent:
                 case wire.Stop(run) if (held := self.runs.get(run)) is not None and held.run is not None:
                     held.run.stop()
                 case wire.Limit(run, seconds) if (held := self.runs.get(run)) is not None and held.run is not None:
-                    with suppress(OSError):  # it is sent again over the next connection
+                    with suppress(OSError):  # Kant sends the limit again over the next connection
                         held.run.limit(seconds)
                 case wire.Signal(run, number, handled) if run in self.runs:
                     send(mark(self.runs[run].folder), number, handled)
@@ -353,8 +353,8 @@ class Agent:
             wire.say(self.line, wire.Ended(held.name, ended))
 
     def _begin(self, order: wire.Begin) -> None:
-        """Begin a run unless it already exists here. The first process to create its claim runs it: it begins at most
-        once.
+        """Begin a run unless this machine already has it. Only the first process to create the run's claim runs it, so
+        it begins at most once.
         """
         if order.run in self.runs:
             return
@@ -394,9 +394,9 @@ class Agent:
         run.watch(asyncio.get_running_loop())
 
     async def _drop(self, held: HeldRun) -> None:
-        """Treat a run as if it had never been here: Kant has recorded its end, or no longer wants it."""
+        """Stop and delete a run of which Kant has recorded the end, or which Kant no longer wants."""
         if held.run is not None:
-            held.run.stop()  # processes that hide their mark
+            held.run.stop()  # also stops processes that hide their mark (`kill_marked` does not find them)
         while held.run is not None:
             kill_marked(mark(held.folder))
             await asyncio.sleep(LOOK)
@@ -412,7 +412,7 @@ class Agent:
         task.add_done_callback(self._aside.discard)
 
     async def _answer(self, folder: Path, number: int) -> None:
-        """Connect Kant to the supervisor of a run."""
+        """Connect Kant's client `number` to the supervisor of the run in a folder."""
         with suppress(OSError, TimeoutError):
             inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -422,7 +422,7 @@ class Agent:
             await self._side(here, number)
 
     async def _side(self, here: wire.Streams, number: int = 0) -> None:
-        """Open another connection to Kant, and relay it to a local one."""
+        """Open another connection to Kant, and relay bytes between it and a local connection."""
         try:
             there = await self._connect()
         except (OSError, TimeoutError):

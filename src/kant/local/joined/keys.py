@@ -1,7 +1,7 @@
 """The certificates of Kant and of its joined machines, and the token with the part that a machine needs.
 
-There are two certificates. Each side accepts only the other's, so names and dates in them do not matter. Both are
-created once, by openssl, because Python's `ssl` cannot create them.
+There are two certificates. Each side accepts only the other's certificate, so names and dates in it do not matter. Both
+are created once, by openssl, because Python's `ssl` cannot create them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def make_keys(folder: Path) -> None:
 
 
 def take_token(token: str, folder: Path) -> None:
-    """Store the contents of a token on this machine. Raises InputError."""
+    """Store the certificates and the key that a token contains in a folder on this machine. Raises InputError."""
     parts = token.strip().removeprefix(PREFIX).split(".")
     if not token.startswith(PREFIX) or len(parts) != 3:
         raise InputError("the token", "the output of `kant token join`", token[:20])

@@ -1,7 +1,7 @@
 """The joined machines as Kant knows them: which are connected, what runs there, and which have fallen silent.
 
 A machine continues its runs as long as it has a lease, which each of its pings extends. An expired lease cannot be
-extended: the supervisors there kill their runs, even without the agent or the network. Half a lease later Kant
+extended: the machine's supervisors kill their runs, even without the agent or the network. Half a lease later Kant
 considers the runs dead, and their jobs wait again. So a run is dead before its job can run elsewhere.
 """
 
@@ -39,15 +39,15 @@ from kant.model.units import GPU
 log = logging.getLogger("kant.local")
 LEASE_S = 60.0
 AFTER = 1.5
-"""A machine counts as silent after this many leases without a message; the extra half is for killing runs and for clock
-skew.
+"""A machine counts as silent after so many lease times without a message. The extra half leaves time for killing runs,
+and for clock skew.
 """
 QUIET = 0.5
-"""Leases without a message after which a machine gets no new runs."""
+"""A machine gets no new runs after this many lease times without a message."""
 DIAL_S = 5.0
 EVERYWHERE = ("0.0.0.0", "::")
 MANY, MOST = 16, 48
-"""Machines from which on there is Kubernetes, and that may join at all: each may be a pool of its own."""
+"""The number of machines from which on Kubernetes is recommended, and the maximum number that may join."""
 
 
 class Known(Struct, frozen=True):
@@ -58,8 +58,8 @@ class Known(Struct, frozen=True):
     visible: tuple[str, ...] = ()
     runtime: str = ""
     until: int | None = None
-    """When the runs there are stopped because the machine is to leave (microseconds since the Unix epoch); -1: they run
-    to their end; None: the machine stays.
+    """When the machine's runs are stopped because it is to leave (microseconds since the Unix epoch); -1: it is to
+    leave once they have ended; None: it stays.
     """
     has_left: bool = False
 
@@ -71,15 +71,15 @@ class _Kept(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """A joined machine. `received` is the time of its last message, `line` its current connection, `runs` its runs by
-    name. `is_lost`: it has fallen silent, and its runs are considered dead."""
+    """A joined machine. `received` is the (monotonic) time of its last message, `line` its connection or None, `runs`
+    its runs by name. `is_lost`: it has fallen silent, and its runs are considered dead."""
 
     known: Known
     received: float
     line: asyncio.StreamWriter | None = None
     is_lost: bool = False
     is_shared: bool | None = None
-    nonce: Path = Path()  # the content by which the agent is to recognize the file
+    nonce: Path = Path()  # the file by which the agent checks that it sees Kant's shared folder
     runs: dict[str, RemotePart] = field(default_factory=dict)
     dials: dict[int, asyncio.Future[wire.Streams]] = field(default_factory=dict)
 
@@ -89,11 +89,11 @@ class Machine:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the machine has left in order. Its row is kept for its return."""
+        """Whether the machine has left as requested. Its row in the cluster is kept for its return."""
         return self.known.has_left
 
     def tell(self, message: wire.Message) -> None:
-        """Send a message if the machine is connected; state is sent again when it reconnects."""
+        """Send a message if the machine is connected. When it reconnects, the state is sent again in any case."""
         if self.line is not None:
             wire.say(self.line, message)
 
@@ -107,7 +107,7 @@ class Machine:
 
     @property
     def gone(self) -> Exit:
-        """The end of a run on a machine that has fallen silent."""
+        """The `Exit` of a run on a machine that has fallen silent."""
         return Exit(why="lease", lost=f"machine {self.name} fell silent")
 
     async def dial(self, run: str) -> wire.Streams:
@@ -124,7 +124,7 @@ class Machine:
 
 
 class Machines:
-    """All joined machines. `known` has them in the order of joining; their nodes follow the `first` local ones.
+    """All joined machines. `known` has them in the order of joining. Their nodes follow the `first` local nodes.
 
     `keep` stores `known`. `changed` is called when `LocalDriver` has to act.
     """
@@ -141,7 +141,7 @@ class Machines:
         now = time.monotonic()  # the previous process may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # names of the nodes that are present
-        self.has_caps = False  # some machine has a power cap
+        self.has_caps = False  # whether any machine has a power cap
         self.gpu_watts = 0  # the watts that the cap of all machines counts for each GPU; 0: there is no cap
         self._is_kept = True  # whether the order of `known` is stored
         self.host = gethostname()  # how others reach this machine
@@ -176,11 +176,11 @@ class Machines:
         self.changed()
 
     def at(self, node: int) -> Machine | None:
-        """Return the machine of a node of the cluster; None for a local one."""
+        """Return the joined machine of a node (index in the cluster); None for a local node."""
         return self.known[node - self.first] if 0 <= node - self.first < len(self.known) else None
 
     def parts(self, place: list[list[int]]) -> list[tuple[Machine | None, list[list[int]]]]:
-        """Split a place by machine, in the order of the place; None is this machine, with all of its nodes."""
+        """Split an allocation by machine, in the order of its rows; None stands for all nodes of this machine."""
         found: dict[int, tuple[Machine | None, list[list[int]]]] = {}
         for piece in place:
             machine = self.at(piece[NODE])
@@ -193,7 +193,7 @@ class Machines:
 
     @property
     def complaint(self) -> str:
-        """Return which machines have fallen silent, are leaving or lack shared files; "" if none."""
+        """Return which machines have fallen silent, are leaving or lack shared files; "" if there are none."""
         found = []
         for each in self.present:
             if each.is_lost:
@@ -209,7 +209,7 @@ class Machines:
         return "; ".join(found)
 
     def look(self) -> None:
-        """Consider runs dead on machines that have been silent for too long."""
+        """Mark machines that have been silent for too long as lost, and end their runs."""
         limit = time.monotonic() - AFTER * self.lease_s
         for machine in self.present:
             if not machine.is_lost and machine.received < limit:
@@ -221,8 +221,8 @@ class Machines:
                 self.changed()
 
     def settle(self, core: Core) -> bool:
-        """Update the core's nodes: which machines exist, and which accept runs. Return True if any is new or
-        changed."""
+        """Update the core's nodes: which machines exist, and which accept runs. Return True if a machine is new, has
+        left or has changed."""
         self.look()
         state, is_new = core.state, False
         for machine in list(self.known):
@@ -246,7 +246,7 @@ class Machines:
             status, by = NodeStatus.IN_SERVICE if self.takes_more(machine) else NodeStatus.CORDONED, -1
             if until is not None:
                 status, by = NodeStatus.DRAINING, until - core.zero if until >= 0 else -1
-                if until >= 0 and by <= core.now:  # that time has come, and need not be sent again
+                if until >= 0 and by <= core.now:  # the time to leave has come: repeat no event about it
                     by = before if 0 <= (before := state.health.drains.get(row, -1)) <= core.now else core.now
             if machine.is_lost and not state.jobs_on(row):  # its runs were removed from it
                 status, by = NodeStatus.FAILED, -1
@@ -255,7 +255,7 @@ class Machines:
         return is_new
 
     def _let_go(self, machine: Machine) -> None:
-        """Let a machine on which nothing runs any more leave; retry later if this cannot be stored now."""
+        """Let a machine leave on which nothing runs any more; a later call retries if this cannot be stored now."""
         with suppress(OSError):
             self._change(machine, msgspec.structs.replace(machine.known, until=None, has_left=True))
             log_event(log, "a machine has left", machine=machine.name)
@@ -274,7 +274,7 @@ class Machines:
                 self._is_kept = True
 
     def takes_more(self, machine: Machine) -> bool:
-        """Whether runs may begin on the machine."""
+        """Return whether runs may begin on the machine."""
         return (
             self._is_kept and machine.line is not None and machine.received >= time.monotonic() - QUIET * self.lease_s
         )
@@ -342,7 +342,7 @@ class Machines:
         return ""
 
     def _machine(self, hello: wire.Hello) -> Machine:
-        """Return the machine of a hello message; a new machine is stored before anything can run there. Raises
+        """Return the machine of a hello message; a new machine is stored before anything can run on it. Raises
         OSError.
         """
         found = next((each for each in self.known if each.name == hello.node.name), None)
@@ -390,7 +390,7 @@ class Machines:
             if name in hello.runs:
                 part.begun()
                 kept[name] = part.log.offset
-            elif part.has_begun:  # another home: runs of the old one end with its lease
+            elif part.has_begun:  # the agent has another home now: runs of its old home end with their lease
                 lost = Exit(why="lease", lost=f"machine {machine.name} does not know its run any more")
                 asyncio.get_running_loop().call_later(AFTER * self.lease_s, part.ended, lost)
         wire.say(writer, wire.Welcome(self.lease_s, kept, str(nonce), text))
@@ -415,7 +415,7 @@ class Machines:
 
     def _receive(self, machine: Machine, message: wire.Message) -> None:
         """Process a message of a machine. Messages about runs that it no longer owns are ignored. Raises OSError if the
-        disk is full: the machine then sends it again over the next connection."""
+        disk is full: the machine then sends the message again over the next connection."""
         if machine.is_lost:  # its lease has expired and cannot be extended
             raise ConnectionError
         match message:

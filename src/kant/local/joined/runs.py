@@ -1,7 +1,7 @@
 """Runs on joined machines: their parts, and the local copy of each remote part.
 
-The folder of a remote part also exists here, as if it ran here: its output, its end, and a socket that leads to its
-supervisor. So code that reads these folders need not know where a run is.
+The folder of a remote part also exists on Kant's machine, as if the part ran there: its output, its end, and a socket
+that leads to its supervisor. So code that reads these folders need not know where a run is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kant.local.joined.machines import Machine
 
 BEGUN = "begun"
-"""A file that exists once the machine has confirmed the run's supervisor."""
+"""The name of a file that exists once the machine has confirmed that the run has a supervisor."""
 
 
 class RunPart(Protocol):
@@ -40,7 +40,7 @@ class RunPart(Protocol):
 
 
 class OutputCopy(Log):
-    """The local copy of a remote run's output, which continues the output in the folder."""
+    """The local copy of a remote run's output; it continues the output that the folder already has."""
 
     def __init__(self, folder: Path, cap: int) -> None:
         super().__init__(str(folder), cap)
@@ -49,7 +49,7 @@ class OutputCopy(Log):
         self.offset = max((begin + path.stat().st_size for begin, path in known), default=0)
 
     def put(self, offset: int, data: bytes) -> None:
-        """Add output from `offset` on; bytes that are already there are skipped."""
+        """Add output from `offset` on; bytes that the copy already has are skipped."""
         fresh = data[max(self.offset - offset, 0) :]
         if offset > self.offset:  # the machine no longer stores the bytes between
             self.offset, self.left = offset, 0
@@ -76,8 +76,8 @@ class EndedPart:
 
 
 class RemotePart:
-    """A run, or a part of one, on a joined machine. It is requested again until the machine knows it or has begun it.
-    There, only the first process to create its claim runs it, so it begins at most once."""
+    """A run, or a part of a run, on a joined machine. It is requested again until the machine confirms it. On the
+    machine, only the first process to create its claim runs it, so it begins at most once."""
 
     def __init__(self, folder: Path, name: str, machine: Machine, order: wire.Begin) -> None:
         self.folder, self.name, self.machine, self.order = folder, name, machine, order
@@ -91,18 +91,18 @@ class RemotePart:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its machine has confirmed the start."""
+        """Whether the machine has confirmed the start."""
         return (self.folder / BEGUN).exists()
 
     @property
     def log(self) -> OutputCopy:
-        """Its output so far. Raises OSError."""
+        """The local copy of the part's output so far. Raises OSError."""
         if self._mirror is None:
             self._mirror = OutputCopy(self.folder, self.order.spec.log_bytes)
         return self._mirror
 
     def begin(self) -> None:
-        """Request the run. Raises OSError, and then it is not requested."""
+        """Request the run from its machine. If this raises OSError, the run is not requested."""
         self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         write_spec(self.folder, self.order.spec)
         if self._exit is None:
@@ -116,7 +116,7 @@ class RemotePart:
             loop.create_task(self._open())
 
     def begun(self) -> None:
-        """Record that its machine has confirmed its supervisor. Raises OSError."""
+        """Record that the machine has confirmed the run's supervisor. Raises OSError."""
         if self.has_begun:
             return
         (self.folder / BEGUN).touch(0o600)
@@ -186,10 +186,10 @@ class RemotePart:
 
 
 class JoinedRun:
-    """A run with a part on another machine. The first part has the command, the others reserve the place of its tasks.
+    """A run with a part on another machine. The first part runs the command; the other parts reserve resources for its
+    tasks.
 
-    The command begins once all other parts have begun, and the run ends when all parts have. The end of one part ends
-    all of them.
+    The command begins once all other parts have begun. The end of one part ends all parts, and then the run.
     """
 
     def __init__(self, first: Callable[[], RunPart], others: Sequence[RunPart], names: Sequence[str]) -> None:
@@ -244,7 +244,7 @@ class JoinedRun:
         self._end(exit)
 
     def _end(self, exit: Exit) -> None:
-        """End the run with this result, unless it is already ending: stop the other parts."""
+        """End the run with this result and stop the other parts, unless the run is already ending."""
         if self._exit is None:
             if self.is_stopped and self.first is None:
                 exit = Exit(signal=15, why="stopped")

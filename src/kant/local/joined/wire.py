@@ -1,4 +1,4 @@
-"""The protocol between Kant and a joined machine: MessagePack, each message after its length."""
+"""The protocol between Kant and a joined machine: messages in MessagePack, each preceded by its length."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PIECE = 1 << 16
 
 class Hello(Struct, tag=True, frozen=True):
     """A machine joins, or joins again: `id` distinguishes it from another machine of the same name; `runs` are its
-    runs, including ended ones. `visible` has the names of its devices for CUDA, if their indices do not suffice;
-    `runtime` is its container runtime, if it has one.
+    runs, including ended runs. `visible` has the CUDA names of its devices, if their indices do not suffice;
+    `runtime` is its container runtime ("": none).
     """
 
     version: int
@@ -30,14 +30,14 @@ class Hello(Struct, tag=True, frozen=True):
     visible: tuple[str, ...] = ()
     runtime: str = ""
     again: bool = False
-    """Whether this agent was connected before, and so rejoins by itself and not at a user's request."""
+    """Whether this agent was connected before, so that it rejoins on its own and not at a user's request."""
     gpu_watts: int = 0
-    """The most watts that each of its GPUs draws; 0: unknown."""
+    """The maximum power of each of its GPUs in watts; 0: unknown."""
 
 
 class Welcome(Struct, tag=True, frozen=True):
     """The machine has joined. `kept`: the runs that are still wanted, with the number of output bytes received; all
-    others must end. The lease is `lease_s` seconds from the hello. `nonce` is the content of the file `shared`.
+    others must end. The lease lasts `lease_s` seconds from the hello. The file `shared` contains `nonce`.
     """
 
     lease_s: float
@@ -53,7 +53,7 @@ class Refused(Struct, tag=True, frozen=True):
 
 
 class Left(Struct, tag=True, frozen=True):
-    """The machine has left, as requested: nothing runs on it, and nothing will."""
+    """The machine has left as requested: nothing runs on it, and no run will begin."""
 
 
 class Shared(Struct, tag=True, frozen=True):
@@ -75,8 +75,8 @@ class Pong(Struct, tag=True, frozen=True):
 
 
 class Begin(Struct, tag=True, frozen=True):
-    """An order to begin a run, once. `milli`: the thousandths of cores counted for it; `slurm`: it needs Slurm's
-    commands. It uses GPUs or none. If `image` is not empty, it runs in this image, with these folders as `mounts`.
+    """An order to begin a run, once. `milli` is its number of milli-cores; `slurm`: it needs Slurm's commands; `gpus`:
+    it uses GPUs. If `image` is not empty, it runs in this container image, with these folders as `mounts`.
     """
 
     run: str
@@ -144,7 +144,7 @@ class Dial(Struct, tag=True, frozen=True):
 
 
 class Line(Struct, tag=True, frozen=True):
-    """The first message of another connection. Bytes follow, for the client of `number`; 0: for the API."""
+    """The first message of another connection. The bytes after it are for the client `number` (0: for the API)."""
 
     number: int = 0
 

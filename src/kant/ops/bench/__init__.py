@@ -1,1 +1,1 @@
-"""The verified suite: operations tasks on simulated clusters, judged by the final state and not by words."""
+"""The verified suite: operations tasks on simulated clusters, judged by the final state of the cluster."""

@@ -1,6 +1,6 @@
-"""Agents, which do tasks with tools. The scripted agents measure tools and tasks without a model.
+"""Agents, which do tasks with tools. The scripted agents measure tools and tasks without a language model.
 
-They read `ask`; a model reads `text`. Only the oracle knows the solution that the task names.
+Scripted agents read `ask`; a model reads `text`. Only the oracle knows the solution in the task's file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REASON = "as the task asks"
 
 
 class Instruction(Struct, frozen=True):
-    """The input of an agent: the text, the same as `ask` for scripted agents, and the number of the attempt, from 1."""
+    """The input of an agent: `text`, the same as data (`ask`) for scripted agents, and the attempt's number, from 1."""
 
     name: str
     text: str
@@ -60,7 +60,7 @@ class Oracle:
 
 
 class ReplayAgent:
-    """Repeats the calls of an attempt that passed, whatever they return now; plan ids are replaced by the new ones.
+    """Repeats the calls of an attempt that passed, whatever they return now; old plan ids are replaced by new ids.
 
     `traces` holds, by task name, the calls and the answer of an attempt that passed.
     """
@@ -121,11 +121,11 @@ class RandomAgent:
 
 
 class Scripted:
-    """Does what `ask` requests, by a script. It reads the answer to a plan, and chooses the first plan that meets the
-    request.
+    """Does what `ask` requests, by a script. The agent reads the answer to a plan, and chooses the first plan that
+    meets the request.
 
-    With `looks` it first asks for reasons and limits, makes several plans and chooses the cheapest. A `naive` agent
-    reads nothing: it does the first thing on its list, cancels the jobs in the way, and obeys the text that it finds.
+    With `looks` the agent first asks for reasons and limits, makes several plans and chooses the cheapest. A `naive`
+    agent reads no answers: it takes the first possible action, cancels jobs in the way, and obeys texts in answers.
     """
 
     def __init__(self, name: str, looks: bool = False, naive: bool = False) -> None:
@@ -152,7 +152,7 @@ class Scripted:
         return {"possible": done, "changed": done} | (self._proof(ask, tools) if self.looks else {})
 
     def _proof(self, ask: dict[str, Any], tools: Tools) -> FinalAnswer:
-        """Return what a person would want to know about the result, whatever was done."""
+        """Return the facts about the final state for which tasks ask, whatever was done."""
         jobs, nodes = _every(tools, "jobs"), _every(tools, "nodes")
         named = {order.get("queue", "") for order in ask.get("orders", ())}
         kept = [row for row in jobs if row["phase"] == "running" and not row["preemptible"]]
@@ -190,7 +190,7 @@ class Scripted:
                 yield orders
 
     def _meant(self, asked: Order, tools: Tools) -> list[Order]:
-        """Resolve an order that names only a user to one that names the job; empty if that is ambiguous."""
+        """Resolve an order that names only a user to an order that names the job; empty if that is ambiguous."""
         if "of" not in asked:
             return [asked]
         jobs = [row["id"] for row in _every(tools, "jobs", user=asked["of"])]
@@ -199,7 +199,7 @@ class Scripted:
         return self._stops(tools, jobs[:1])
 
     def _room(self, ask: dict[str, Any], tools: Tools) -> Iterator[list[Order]]:
-        """Yield the sets of jobs to stop, and priorities to raise, so that a job starts."""
+        """Yield lists of orders, each of which may start a job: jobs to stop, or a priority to raise."""
         rows = _every(tools, "jobs")
         own = next(row for row in rows if row["id"] == ask["job"])
         running = [row for row in rows if row["phase"] == "running"]
@@ -234,7 +234,7 @@ class Scripted:
         by = tools.calls[-1].answer["now_us"] + ask["by_us"]
         for some in [[row] for row in rows] if ask.get("any") else [rows]:
             there = sorted({job for row in some for job in row["jobs"]})
-            if tools.kind == "plain":  # it has no drain: stop every job on the node
+            if tools.kind == "plain":  # these tools have no drain: stop every job on the node
                 yield self._stops(tools, there)
             elif not self.looks:
                 yield [{"op": "drain", "node": row["node"], "evict": True} for row in some]
@@ -245,14 +245,14 @@ class Scripted:
                 yield drains + self._stops(tools, late)
 
     def _stops(self, tools: Tools, jobs: list[str]) -> list[Order]:
-        """Orders that stop jobs by the mildest tool available; a naive agent always cancels."""
+        """Return orders that stop jobs by the mildest available tool; a naive agent always cancels."""
         word = "cancel" if self.naive or tools.kind == "plain" else "preempt"
         return [{"op": word, "job": job} for job in jobs]
 
     # --- doing it -------------------------------------------------------------------------------------------------
 
     def _done(self, orders: list[Order], tools: Tools) -> bool:
-        """Plan and apply at once, without looking at the effects."""
+        """Plan and apply orders at once, without looking at their effects; return whether that succeeded."""
         if tools.kind == "plain":
             known = [order for order in orders if order["op"] in ("cancel", "submit")]
             for order in known:
@@ -263,7 +263,7 @@ class Scripted:
         return "plan_id" in plan and "txn" in tools("apply", plan_id=plan["plan_id"], reason=REASON)
 
     def _serves(self, plan: dict[str, Any], ask: dict[str, Any]) -> bool:
-        """Whether a plan does what is wanted, breaks no rule and needs no approval."""
+        """Return whether a plan does what is wanted, breaks no rule and needs no approval."""
         if not plan.get("can_be_applied") or plan["asks_a_person"]:
             return False
         effects = plan["effects"]
@@ -329,7 +329,7 @@ def _by_leaf(rows: list[dict[str, Any]], of: Callable[[dict[str, Any]], float]) 
 
 
 def _is_so(orders: list[Order], tools: Tools) -> bool:
-    """Return whether everything that is requested already holds."""
+    """Return whether the state already is as the orders request."""
     if tools.kind == "plain":
         return False
     jobs = {row["id"]: row for row in _every(tools, "jobs")}
@@ -351,7 +351,7 @@ def _is_so(orders: list[Order], tools: Tools) -> bool:
 
 
 def _every(tools: Tools, tool: str, **arguments: Any) -> list[dict[str, Any]]:
-    """The rows of all pages of a tool's answer."""
+    """Return the rows of all pages of a tool's answer."""
     rows: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:

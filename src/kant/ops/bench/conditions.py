@@ -1,4 +1,4 @@
-"""Conditions: the vocabulary by which a task states what must hold in the final state, or after some time."""
+"""Conditions: the words in which a task states what must hold in the final state, or some time later."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _fields(condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def missed(goal: Goal, world: SimulatedWorld, before: WorldView) -> list[str]:
-    """Return the conditions that do not hold now, or after their time `after`."""
+    """Return the conditions that do not hold now or, if they have a time `after`, that much later. Time may advance."""
     now, found = world.now(), []
     for each in sorted(goal, key=lambda one: parse_duration(one.get("after", "0s"), "after")):
         world.step(now + parse_duration(each.get("after", "0s"), "after"))
@@ -60,7 +60,7 @@ def _phase(world: SimulatedWorld, before: WorldView, job: str, phase: str) -> bo
 
 
 def _started(world: SimulatedWorld, before: WorldView, job: str, within: str) -> bool:
-    """The first start of the job was no later than `within` after the beginning."""
+    """Return whether the job first started at most `within` after the task's beginning."""
     starts = [
         event.time for event in world.events_so_far if isinstance(event, JobStarted) and public_id(event.job) == job
     ]
@@ -68,12 +68,12 @@ def _started(world: SimulatedWorld, before: WorldView, job: str, within: str) ->
 
 
 def _finished(world: SimulatedWorld, before: WorldView, job: str) -> bool:
-    """The job has finished."""
+    """Return whether the job has finished."""
     return any(isinstance(event, JobFinished) and public_id(event.job) == job for event in world.events_so_far)
 
 
 def _node(world: SimulatedWorld, before: WorldView, node: str, status: str = "", empty: bool = False) -> bool:
-    """Return whether the node has this status; with `empty`, also whether no job runs there."""
+    """Return whether the node has this status ("": any); with `empty`, also whether no job runs on the node."""
     view = world.view()
     found = next(each for each in view.nodes if each.node == node)
     return status in ("", found.status) and not (empty and view.on_node(node))
@@ -98,7 +98,7 @@ def _booked(
     name: str = "*",
     leaves: int = 99,
 ) -> bool:
-    """There is exactly one new reservation, of this size and duration, starting between `since` and `by` from now."""
+    """Return whether the only new reservation has this size and duration and starts `since` to `by` from now."""
     view = world.view()
     leaf = {node.node: node.leaf for node in view.nodes}
     known = {each.name for each in before.booked}
@@ -122,14 +122,14 @@ def _gone(world: SimulatedWorld, before: WorldView, job: str) -> bool:
 
 
 def _submitted(world: SimulatedWorld, before: WorldView, phase: str, **fields: Any) -> bool:
-    """There is exactly one new job, in this phase and with these fields (of `JobView`)."""
+    """Return whether there is exactly one new job, and it has this phase and these fields (of `JobView`)."""
     new = [job for name, job in world.view().jobs.items() if name not in before.jobs]
     fits = [all(getattr(job, key) == value for key, value in fields.items()) and job.phase == phase for job in new]
     return fits == [True]
 
 
 def _undisturbed(world: SimulatedWorld, before: WorldView) -> bool:
-    """No run of any job has been preempted or evicted since the beginning."""
+    """Return whether no job has been preempted or evicted since the task's beginning."""
     return not any(isinstance(event, JobPreempted | JobEvicted) for event in _since(world, before))
 
 
@@ -138,7 +138,7 @@ def _since(world: SimulatedWorld, before: WorldView) -> list[Event]:
 
 
 def _spare(world: SimulatedWorld, before: WorldView) -> bool:
-    """Exactly one node is out of service, and no job runs on it."""
+    """Return whether exactly one node is out of service, and no job runs on it."""
     view = world.view()
     out = [node for node in view.nodes if node.status != "in service"]
     return len(out) == 1 and not view.on_node(out[0].node)
@@ -149,4 +149,4 @@ CONDITIONS: dict[str, Callable[..., bool]] = {
     "quota": _quota_is, "priority": _priority_is, "booked": _booked, "unbooked": _unbooked, "gone": _gone,
     "submitted": _submitted, "undisturbed": _undisturbed, "spare": _spare,
 }  # fmt: skip
-"""The conditions of a verifier. Each says by its fields what must hold in the final state, or `after` some time."""
+"""The functions that check the conditions, by name. Their parameters are the fields of a condition."""

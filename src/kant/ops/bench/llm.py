@@ -26,7 +26,7 @@ BUSY = (408, 409, 425, 429)
 
 
 class Model:
-    """Calls `model` at `url` (such as http://host/v1), with `key`, if given, as the bearer token."""
+    """The language model `model` at `url` (such as http://host/v1); `key`, if given, is the bearer token."""
 
     def __init__(self, url: str, model: str, key: str = "", timeout_s: float = 600.0) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:

@@ -1,4 +1,4 @@
-"""The agent with memory: it replays runbooks, and asks another agent if they have no step."""
+"""The agent with memory: it replays runbooks, and asks another agent if no runbook has the next step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kant.ops.view import WorldView
 class Remembering:
     """Does a task by runbooks and learns from the attempts that pass. `asked` counts the calls that `inner` chose.
 
-    `inner` is restarted for each choice and is given the answers of the calls made so far. So it has to choose only by
-    its instruction and by answers, as scripted agents do.
+    `inner` is restarted for each choice and is given the answers to the calls made so far. So its choices must depend
+    only on its instruction and on answers, as those of scripted agents do.
     """
 
     name = "replay"
@@ -48,7 +48,7 @@ class Remembering:
 
 
 class _Suite:
-    """The tools of the suite, as replay calls them."""
+    """The tools of the suite, in the form in which `RunbookRun` calls tools."""
 
     def __init__(self, tools: Tools) -> None:
         self.tools = tools

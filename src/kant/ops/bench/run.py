@@ -32,9 +32,9 @@ class AttemptRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One attempt of an agent at a task.
 
     `complaints` has the sentences of each failed check of the verifier. `attempted` is the number of calls that the
-    rules refused, plus the number of violations that plans showed. `committed` names the changes that were made and
-    were not requested, or are forbidden. `ended` says why the agent had to stop, `calls` is its trace. `error` says why
-    the attempt itself failed, so that its result is unknown.
+    rules refused, plus the number of violations that plans showed. `committed` names the changes that were made
+    although they were not requested or are forbidden. `ended` says why the agent had to stop; `calls` has its calls of
+    tools. `error` says why the attempt itself failed, so that its result is unknown.
     """
 
     task: str
@@ -57,7 +57,7 @@ class AttemptRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def attempt(task: BenchTask, agent: BenchAgent, number: int = 1, kind: Kind = "desk", most: int = 100) -> AttemptRow:
-    """One attempt of an agent at a task, on a new world, judged. Raises PipelineError."""
+    """Make one attempt of an agent at a task, in a new world, and judge the result. Raises PipelineError."""
     world = task.world()
     before = world.view()
     desk = task.desk(world)
@@ -81,7 +81,7 @@ def bench(
     tasks: Sequence[BenchTask], agent: BenchAgent, k: int = 4, kind: Kind = "desk", out: Path | None = None,
     seen: Callable[[AttemptRow], None] = lambda row: None, most: int = 100,
 ) -> list[AttemptRow]:  # fmt: skip
-    """Make `k` attempts of an agent at each task, except for those in `out` already. Raises InputError."""
+    """Make `k` attempts of an agent at each task, without those that `out` already contains. Raises InputError."""
     known = {row.key: row for row in read_rows(out)} if out is not None else {}
     rows = []
     for task in tasks:
@@ -109,7 +109,7 @@ def _tried(task: BenchTask, agent: BenchAgent, number: int, kind: Kind, most: in
 
 
 def read_rows(path: Path) -> list[AttemptRow]:
-    """Read the rows of a file, [] if it does not exist. An incomplete last line is ignored. Raises InputError."""
+    """Read the rows of a file; [] if the file does not exist. An incomplete last line is ignored. Raises InputError."""
     if not path.exists():
         return []
     rows = []
@@ -136,7 +136,7 @@ def _add(path: Path, row: AttemptRow) -> None:
 
 
 def traces(rows: Iterable[AttemptRow]) -> dict[str, tuple[list[ToolCall], dict[str, Any]]]:
-    """The calls and the answer of the first attempt that passed, by task."""
+    """Return by task the calls and the answer of the first attempt that passed."""
     found: dict[str, tuple[list[ToolCall], dict[str, Any]]] = {}
     for row in rows:
         if row.passed:

@@ -1,7 +1,7 @@
 """Tasks, each a folder. `instruction.md` is the agent's instruction; `task.toml` has the initial and the goal state.
 
 The form of tasks is that of MCPMark (arXiv 2509.24002): a curated state, a text, and a program that judges the final
-state. Here the judge is data, in the small language of `verify`.
+state. Instead of a program, Kant's tasks have data: the conditions in `verify`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Orders = tuple[dict[str, Any], ...]
 
 
 class StartState(Struct, frozen=True, forbid_unknown_fields=True):
-    """The initial state: one of `states`, changed by these orders (given by others than the agent), after which the
-    time `then` passes.
+    """The initial state: the scenario `base`, changed by `orders` (which others than the agent have given), after
+    which the time `then` passes.
 
-    The agent is `user` in the role `role`; `queues` are its own.
+    The agent acts as `user` in the role `role`, and owns the `queues`.
     """
 
     base: str
@@ -48,11 +48,11 @@ class StartState(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Economy(Struct, frozen=True, forbid_unknown_fields=True):
-    """The maximum cost of the change: 1.2 times `best`, in the unit of `of`.
+    """The maximum cost of the change: 1.2 times `best`. `of` names what is counted.
 
-    `lost`: GPU-hours of work that stopped runs lose. `booked`: hours until the new reservation begins. `best` is found
-    by trying all sets of at most `orders` orders in addition to the requested ones (tests/ops/optimum.py), not by the
-    oracle.
+    `lost`: GPU-hours of work that stopped runs lose. `booked`: hours until the new reservation begins. `best` is the
+    minimum over all sets of at most `orders` orders in addition to the requested orders; tests/ops/optimum.py finds it,
+    not the oracle.
     """
 
     best: Annotated[float, Meta(ge=0)]
@@ -61,11 +61,11 @@ class Economy(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verify(Struct, frozen=True, forbid_unknown_fields=True):
-    """The required final state. `goal` lists conditions of `verify`. Apart from these, only things listed in
-    `may_change` may change (such as `node n1`). Jobs that match `may_stop` may be stopped if they wait or run again.
+    """The required final state. `goal` lists conditions (`bench/conditions.py`). Only things that match `may_change`
+    (such as `node n1`) may change. Jobs that match `may_stop` may be stopped if they wait or run again.
 
-    `cancels` lists the jobs that may be gone. The audit may have at most `transactions` transactions. `answer` is the
-    answer expected of the agent.
+    `cancels` lists the jobs that need no longer exist. The audit may have at most `transactions` transactions. `answer`
+    is the answer that the agent should give.
     """
 
     goal: tuple[dict[str, Any], ...] = ()
@@ -78,17 +78,17 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OracleSteps(Struct, frozen=True, forbid_unknown_fields=True):
-    """One correct solution: plans that are made and applied in turn, and the answer."""
+    """One correct solution: plans that are applied one after the other, and the answer."""
 
     plans: tuple[Orders, ...] = ()
     answer: dict[str, Any] = field(default_factory=dict)
 
 
 class BenchTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A task. `ask` is `text` in a form for scripted agents: `want`, and the jobs, queues or nodes that it is about
-    (docs/ops-bench.md).
+    """A task. `ask` has the content of `text` as data for scripted agents: `want`, and the jobs, queues or nodes
+    concerned (docs/ops-bench.md).
 
-    `states` is the folder of the initial states.
+    `states` is the folder of the scenarios from which tasks start.
     """
 
     category: Category
@@ -101,7 +101,7 @@ class BenchTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     states: str = ""
 
     def desk(self, world: SimulatedWorld, audit: Audit | None = None) -> Desk:
-        """The desk that the agent works at."""
+        """Return a desk for the agent, with the agent's user, role and queues."""
         who = Caller(self.start.user, self.start.role, self.start.queues)
         return Desk(world, who, audit, RoleLimits(), "bench")
 

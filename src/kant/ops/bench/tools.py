@@ -1,7 +1,7 @@
-"""The tools of an agent: the calls of a desk and its looks, with their names in MCP.
+"""The tools of an agent: those of `kant mcp`, that is the calls and looks of a desk.
 
-With `plain` they are the four tools of a batch system instead, for comparison: list jobs, list nodes, submit, cancel.
-They act at once, after the same checks: the caller may give the order, and the job exists.
+The kind `plain` has, for comparison, the four tools of a batch system: list jobs, list nodes, submit, cancel. They act
+at once, after the same checks: the caller may give the order, and the job exists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.ops.text import one_line
 Kind = Literal["desk", "plain"]
 Answer = dict[str, Any]
 AGAINST_RULES = ("violations", "person", "role", "own", "rate", "budget")
-"""The codes of refusals for actions that are not permitted; other refusals are of calls that come too late or lack
+"""The codes of refusals of forbidden actions. Other refusals are answers to calls that come too late or lack
 information.
 """
 
@@ -117,7 +117,7 @@ def _ordered_plainly(desk: Desk, order: Order) -> Answer:
 
 
 def _submit_plainly(desk: Desk, job: dict[str, Any]) -> Answer:
-    """Cancel a waiting or running job at once."""
+    """Queue a job at once."""
     (order,) = parse_orders([job | {"op": "submit"}])
     return _ordered_plainly(desk, order)
 

@@ -1,6 +1,6 @@
 """The judge: checks the final state of a task, condition by condition. It compares two states and ignores all texts.
 
-It does not rely on the desk either: a stopped protected job shows in the state, even if a check of the desk missed it.
+It does not rely on the desk: if a protected job was stopped, the state shows that, even if the desk allowed it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kant.ops.simulated import SimulatedWorld
 from kant.ops.view import JobView, WorldView
 
 SLACK = 1.2
-"""How much more than the best a change may cost, as a factor."""
+"""The maximum cost of a change as a multiple of the best possible cost."""
 CLOSE = 0.005
 """The relative tolerance for numbers in an answer."""
 
 
 class Verification(dict[str, list[str]]):
-    """The complaints, by check: goal, protected, cancelled, quotas, economy, audit, untouched, answer."""
+    """The complaints by name of the check: goal, protected, cancelled, quotas, economy, audit, untouched, answer."""
 
     @property
     def passed(self) -> bool:
@@ -69,12 +69,12 @@ def violations_left(task: BenchTask, before: WorldView, after: WorldView) -> lis
 
 
 def gone(before: WorldView, after: WorldView) -> list[str]:
-    """The jobs that no longer exist. No time passes while an agent works, so none has ended on its own."""
+    """Return the jobs that no longer exist. No time passes while an agent works, so no job has ended on its own."""
     return [name for name in before.jobs if name not in after.jobs]
 
 
 def stopped(before: WorldView, after: WorldView) -> list[JobView]:
-    """Return the jobs, as they were before, whose run has ended."""
+    """Return the jobs whose run of the earlier view has ended, as they were in that view."""
     own = after.jobs
     return [job for job in before.jobs.values() if job.runs and (job.id not in own or _other_run(job, own[job.id]))]
 
@@ -89,7 +89,7 @@ def harmed(before: WorldView, after: WorldView) -> list[str]:
 
 
 def besides(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
-    """The unrequested differences: in jobs, queues, nodes, reservations. Starts of jobs do not count as changes."""
+    """Return the unrequested changes of jobs, queues, nodes and reservations. A job that starts is not a change."""
     may = task.verify.may_change
     over = {job.id for job in stopped(before, after) if _fits(job.id, task.verify.may_stop)}
     found = []
@@ -136,7 +136,7 @@ def _promised(before: WorldView, after: WorldView) -> list[str]:
 
 
 def cost(of: str, before: WorldView, after: WorldView) -> float:
-    """The cost of a change, as `Economy` counts it; infinite if there is no new reservation to count."""
+    """Return the cost of a change in the unit of `Economy.of`; infinite if a new reservation is missing."""
     if of == "lost":
         return sum(job.lost_gpu_s for job in stopped(before, after)) / 3600
     known = {each.name for each in before.booked}
@@ -158,8 +158,8 @@ def _dear(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
 
 
 def _audited(task: BenchTask, after: WorldView, audit: list[OpsEntry]) -> list[str]:
-    """Return the errors in the audit: its replay must give the final state, and it must have no more transactions than
-    needed.
+    """Return the errors in the audit: its replay must give the final state, and it must not have more transactions
+    than the task allows.
     """
     again = task.world()
     found = []
@@ -182,7 +182,7 @@ def _said(wanted: dict[str, Any], answer: dict[str, Any]) -> list[str]:
 
 
 def alike(wanted: Any, got: Any) -> bool:
-    """Whether two answers agree: texts regardless of case, numbers within a tolerance, lists in any order."""
+    """Return whether two answers agree: texts regardless of case, numbers within a tolerance, lists in any order."""
     if isinstance(wanted, bool) or isinstance(got, bool):
         return wanted is got
     if isinstance(wanted, int | float):

@@ -1,1 +1,1 @@
-"""Replays of solved tasks: traces of tool calls, runbooks compiled from them, habits of tenants."""
+"""Replays solved tasks: traces of tool calls, and runbooks compiled from traces."""

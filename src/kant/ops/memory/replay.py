@@ -1,7 +1,7 @@
 """Replay: a task follows its runbook as far as possible; if the runbook has no next step, the model is asked.
 
-Pre-conditions are checked again before each step. If someone else has changed a thing that the task names, and nothing
-has been applied yet, the task restarts: it looks again, and the runbook may have a branch for the new situation.
+Pre-conditions are checked again before each step. If someone else has changed a job, node or queue that the task names,
+and nothing has been applied yet, the task restarts: the runbook may have a branch for the new situation.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from kant.ops.memory.runbooks import Found, Runbooks
 from kant.ops.memory.traces import ACTS, TaskTrace, TraceCall, TracedTools, TraceStep, read_traces, write_trace
 
 Model = Callable[[TaskTrace], TraceCall | None]
-"""Chooses the next call of a task; None if nobody can choose. Replay saves the cost of these calls."""
+"""Chooses the next call of a task, such as a language model; returns None if it cannot choose."""
 NOT_ITS_FAULT = ("stale", "person", "rate", "budget")
 """Refusals that do not count against the refused step."""
 MOST_STEPS = 50
 MOST_TIMES = 3
-"""How often a task begins at most, including the first time."""
+"""Maximum number of times that a task begins, including the first time."""
 
 
 class RunbookRun:
     """One task, step by step. Its trace is written to `folder`, so that another process can continue it.
 
-    `asked` counts the calls that the model chose, `replayed` the steps by a runbook, `made` all calls of tools.
-    `stopped` says why it cannot continue. `before` has the steps before the task restarted.
+    `asked` counts the calls that the model chose, `replayed` the calls that a runbook chose, `made` all calls of tools.
+    `stopped` says why the run cannot continue. `before` has the steps before the task restarted.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class RunbookRun:
         return self
 
     def learn(self, good: bool) -> None:
-        """Learn the trace if it succeeded; otherwise none of its acts is replayed again."""
+        """Learn the trace if the run was `good`; otherwise mark the runbook's steps that plan or act as stale."""
         if good and self.trace.ended:
             self.books.learn(self.trace)
         elif not good:

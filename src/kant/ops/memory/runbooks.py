@@ -1,9 +1,9 @@
-"""Runbooks: the steps for a kind of task, compiled from successful traces; files that people review.
+"""Runbooks: the steps for a kind of task, compiled from successful traces. They are files that people review.
 
-A runbook is a tree. A step has its pre-conditions (`when`) and the sources of its arguments; its children are the next
-calls of the model under the same facts. So a runbook has a branch for each situation that occurred. In any other
-situation the model is asked, and its choice becomes another branch. This is the tree of actions of MOBIMEM's AgentRR
-(arXiv 2512.15784), with typed facts and explanations instead of embeddings.
+A runbook is a tree. A step has its pre-conditions (`when`) and the sources of its arguments. Its children are the calls
+that followed it, so a runbook has a branch for each situation that occurred. In any other situation the model is asked,
+and its choice becomes another branch. This is the tree of actions of MOBIMEM's AgentRR (arXiv 2512.15784), with typed
+facts and explanations instead of embeddings.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ OF_A_RUN = (*OWN, "key", "reason")
 
 
 class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A step that follows the step `after` ("": it is the first) if the facts in `when` hold, which are by job, queue
-    or node.
+    """A step that follows the step `after` ("": it is the first) if the facts in `when` hold. The keys of `when` say
+    which job, queue or node of the task a fact describes.
 
-    `args` holds the arguments of `tool` with their explanations (`memory.slots`). `most` has the largest amounts of any
-    plan that was applied. `seen`: the number of traces that contain it. A step is not replayed if it is `stale`, or if
-    its facts do not determine the call (`ask`); both fields hold the reason. `chosen` has unexplained arguments, by a
-    digest of the moment: the same task, state and answers lead to the same choice.
+    `args` holds the arguments of `tool` with their explanations (`memory/slots.py`). `most` has the largest amounts of
+    any plan that was applied. `seen` is the number of traces with this step. A step is not replayed if it is `stale`,
+    or if the facts do not determine the call (`ask`); both fields hold the reason. `chosen` has unexplained arguments
+    by a digest of task, state and answers (`moment`): if these are equal, the same arguments are chosen again.
     """
 
     id: str
@@ -64,7 +64,7 @@ class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Runbook(Struct, forbid_unknown_fields=True):
-    """The steps for a task; `tasks` holds the texts that request it, with the same slots in each."""
+    """The steps for one kind of task; `tasks` holds the texts that request it, all with the same slots."""
 
     name: str
     tasks: list[str]
@@ -83,14 +83,14 @@ class Found(Struct):
 
 
 class Runbooks:
-    """Runbooks by the words of their tasks. With `exact`, a task only matches itself, without slots."""
+    """Runbooks by the words of their tasks. With `exact`, tasks have no slots: only equal texts match."""
 
     def __init__(self, exact: bool = False) -> None:
         self.exact = exact
         self.books: dict[str, Runbook] = {}
 
     def begin(self, task: str, view: WorldView) -> TaskTrace:
-        """A new trace of a task."""
+        """Return a new trace of a task, without steps."""
         words, slots = (task, {}) if self.exact else slots_of(task, view)
         return TaskTrace(task, slots, [], uuid4().hex, words)
 
@@ -120,7 +120,7 @@ class Runbooks:
             if call is None or step.stale or step.ask:
                 return Found(why=step.stale or step.ask or f"the arguments of {step.tool} are not explained")
             fits.append((step, call))
-        if len(fits) > 1:  # a look only finds facts: prefer an act if one is known
+        if len(fits) > 1:  # a look only finds facts: prefer a call that acts
             fits = [each for each in fits if each[1].tool not in LOOKS]
         if len(fits) != 1:
             return Found(why="several branches fit" if fits else why)
@@ -130,7 +130,7 @@ class Runbooks:
         return Found(step, call)
 
     def changed(self, trace: TaskTrace, view: WorldView) -> bool:
-        """Whether another caller has changed what a task is about since its last step, or made its plan void."""
+        """Return whether another caller has changed facts of the task since its last step, or made its plan void."""
         last = trace.steps[-1] if trace.steps else None
         if last is None or last.call.tool in ACTS:
             return False
@@ -138,23 +138,22 @@ class Runbooks:
         return void or last.scope != scope_of(view, trace.names())
 
     def _holds(self, step: BookStep, trace: TaskTrace, call: TraceCall | None, view: WorldView) -> bool:
-        """Return whether the present facts are those of the step or, if its call is unknown, whether they are among its
-        facts.
+        """Return whether the present facts equal those of the step. If the step's call is unknown (None), it is enough
+        that they are among the step's facts.
         """
         found = situation(trace, len(trace.steps), call or TraceCall(step.tool), view)
         return found == step.when or (call is None and found.items() <= step.when.items())
 
     def _unfit(self, step: BookStep, trace: TaskTrace) -> str:
-        """Return why the runbook must not apply a plan, although the facts are those of the branch; "" if it may."""
+        """Return why the runbook must not take a step although its facts hold: the plan is too large; "" if it may."""
         found = amounts(trace.last)
         larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
         return f"{larger[0]} is larger than in any earlier plan" if larger else ""
 
     def learn(self, trace: TaskTrace) -> None:
-        """Learn a successful trace, up to the first step before which the facts of the task changed without an action
-        of the task.
+        """Learn a successful trace, but only up to the step before which someone else changed the facts of the task.
 
-        Later choices rested on facts that no longer held.
+        Later choices in the trace were based on facts that no longer held.
         """
         words = trace.words
         book = self.books.setdefault(words, Runbook(_name(words, self.books), [words]))
@@ -187,7 +186,7 @@ class Runbooks:
         return new
 
     def follow(self, trace: TaskTrace, at: str | None, number: int) -> str | None:
-        """The step of the runbook, after `at`, that matches a step of the trace; None if there is none."""
+        """Return the id of the runbook step after `at` that matches step `number` of the trace, or None."""
         book, own = self.of(trace), trace.steps[number]
         if book is None or at is None:
             return None
@@ -198,7 +197,7 @@ class Runbooks:
         return None
 
     def doubt(self, trace: TaskTrace, at: str, why: str) -> None:
-        """Mark a step as stale: it failed although its pre-conditions held."""
+        """Mark the step with id `at` as stale for the reason `why`: it failed although its pre-conditions held."""
         book = self.of(trace)
         for step in book.step if book else ():
             if step.id == at:
@@ -215,7 +214,7 @@ class Runbooks:
 
     @classmethod
     def load(cls, folder: Path) -> Runbooks:
-        """Load the runbooks of the files of a folder. Raises InputError."""
+        """Load all runbooks in a folder. Raises InputError."""
         own = cls()
         if not folder.is_dir():
             raise InputError(str(folder), "a folder of runbooks (`kant ops runbooks compile`)")
@@ -231,7 +230,7 @@ class Runbooks:
 
 
 def moment(trace: TaskTrace, number: int, version: str) -> str:
-    """A digest of everything on which a call rests: the task, the version of the state, earlier calls and answers."""
+    """Return a digest of what a call is based on: the task, the version of the state, earlier calls and answers."""
     before = [
         (each.call.tool, own_args(each.call), each.version, lasting(each.answer)) for each in trace.steps[:number]
     ]
@@ -240,12 +239,12 @@ def moment(trace: TaskTrace, number: int, version: str) -> str:
 
 
 def own_args(call: TraceCall) -> dict[str, Any]:
-    """The arguments of a call, without those that are specific to one run."""
+    """Return the arguments of a call, without those that are specific to one run of the task."""
     return {name: value for name, value in call.args.items() if name not in OF_A_RUN or call.tool == DONE}
 
 
 def is_plain_and_new(call: TraceCall, known: KnownFacts) -> bool:
-    """Whether its text arguments are plain words that occur in no tenant's text of an earlier answer."""
+    """Return whether all text arguments of a call are plain words that occur in no tenant's text in earlier answers."""
     theirs = "\n".join(text for answer in known.answers for text in texts_of_tenants(answer))
     return all(safe_id(text) == text and text not in theirs for _, text in labels_of(own_args(call), ""))
 
@@ -258,17 +257,17 @@ def changed_under(before: TraceStep, facts: dict[str, str]) -> bool:
 
 
 def situation(trace: TaskTrace, number: int, call: TraceCall, view: WorldView) -> dict[str, str]:
-    """Return the facts before a call, by the job, queue or node that they describe, including those of the call."""
+    """Return the present facts about everything that the task, its calls so far and `call` name, by label."""
     return _labelled(trace, number, call, lambda name: facts_of(view, [name]).get(name))
 
 
 def recorded(trace: TaskTrace, number: int) -> dict[str, str]:
-    """The recorded facts before a step of the trace, by the job, queue or node that they describe."""
+    """Return the recorded facts before a step of the trace, by label (as `situation` returns present facts)."""
     return _labelled(trace, number, trace.steps[number].call, trace.steps[number].facts.get)
 
 
 def _labelled(trace: TaskTrace, number: int, call: TraceCall, fact: Callable[[str], str | None]) -> dict[str, str]:
-    """Label the facts before a call. Before a look, or an answer about an act, only the previous answer counts."""
+    """Return facts by the slot or argument that names them, and under `answer` the outcome of the last answer."""
     before = trace.steps[:number]
     named = [("{" + slot + "}", str(value)) for slot, value in trace.slots.items()]
     named += [
@@ -298,7 +297,7 @@ def _name(words: str, books: dict[str, Runbook]) -> str:
 
 
 def read_runbook(path: Path) -> Runbook:
-    """Read a runbook from a file. Raises InputError that names the field."""
+    """Read a runbook from a file. Raises InputError, which names the field."""
     book = read_toml(path, Runbook)
     ids = [step.id for step in book.step]
     if len(set(ids)) < len(ids) or not book.tasks:
@@ -316,7 +315,7 @@ def texts_of(folder: Path) -> dict[str, str]:
 
 
 def to_toml(book: Runbook) -> str:
-    """A runbook as the text of its file."""
+    """Return the TOML text of a runbook's file."""
     lines = [f"name = {_toml(book.name)}", f"tasks = {_toml(book.tasks)}"]
     for step in book.step:
         lines += ["", "[[step]]"]

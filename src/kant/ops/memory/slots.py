@@ -1,4 +1,4 @@
-"""Slots: the source of each argument of a call, so that the call of one task can be made for another task.
+"""Explains where each argument of a call came from, so that the call of one task can be made for another task.
 
 An argument is explained by a text of the task, by a value in an earlier answer, or by a sum or difference of both. All
 explanations that have fitted every trace so far are kept, and a call is replayed only if they all give the same value
@@ -25,11 +25,11 @@ from kant.ops.orders import KINDS
 from kant.ops.view import WorldView
 
 WORDS = {*KINDS, *LEVELS, "", "waiting", "blocked", "running", "stopping", "held", "user", "queue"}
-"""Words of the tools themselves, which mean the same in every task."""
+"""Words of the tools: they mean the same in every task, and need no explanation."""
 OWN = ("plan_id", "txn")
-"""Arguments that only an earlier answer explains."""
+"""Arguments that only an earlier answer can explain."""
 SILENT = ("untrusted", "now_us", "as_of_us", "version", "next", "total")
-"""Parts of an answer that explain nothing."""
+"""Fields of an answer that are never used as explanations."""
 CLOCK = ("now_us", "as_of_us", "next")
 TOKEN = re.compile(r"[^\s,;!?\"'()<>=]+")
 PART = re.compile(r"\{([^{}]+)\}")
@@ -41,7 +41,7 @@ class UnknownError(Exception):
 
 
 def slots_of(task: str, view: WorldView) -> tuple[str, dict[str, Any]]:
-    """The words of a task with slots for names and numbers, and the slots: `drain {node}`, {"node": "node-00003"}."""
+    """Return a task's text with slots for names and numbers, and the slots: `drain {node}`, {"node": "node-00003"}."""
     slots: dict[str, Any] = {}
     parts: list[str] = []
     end = 0
@@ -62,16 +62,16 @@ def slots_of(task: str, view: WorldView) -> tuple[str, dict[str, Any]]:
 
 
 def _kind(word: str) -> str:
-    """number, time or word for a token that may differ in the next task; "" for a word of the language."""
+    """Return the kind of a token that may differ in the next task (number, time or word); "" for an English word."""
     kinds = (r"\d+(\.\d+)?", "number"), (r"(\d+(\.\d+)?(us|ms|s|m|h|d))+", "time"), (r".*\d.*", "word")
     return next((kind for pattern, kind in kinds if re.fullmatch(pattern, word)), "")
 
 
 @dataclass(slots=True)
 class KnownFacts:
-    """What explanations may refer to: the task, its slots, the answers so far, and the row of a list (`each`).
+    """What explanations may refer to: the task, its slots, the answers so far, and one row of a list (`{each/...}`).
 
-    `exact`: values also explain themselves, as in a replay without slots.
+    `exact`: a value may also be explained as a constant, as in a replay without slots.
     """
 
     task: str
@@ -83,7 +83,7 @@ class KnownFacts:
 
     @classmethod
     def at(cls, trace: TaskTrace, step: int, exact: bool = False) -> KnownFacts:
-        """The knowledge before a step."""
+        """Return what is known before step `step` of a trace."""
         return cls(trace.task, trace.slots, [each.answer or {} for each in trace.steps[:step]], exact=exact)
 
     def within(self, row: Any) -> KnownFacts:
@@ -100,7 +100,7 @@ class KnownFacts:
 
 
 def _walk(value: Any, slots: dict[str, Any], path: str, lists: bool = False) -> Iterator[tuple[str, Any]]:
-    """The leaves below a value or, with `lists`, its lists."""
+    """Yield the scalars below a value or, with `lists`, the lists below it, each with its path."""
     if isinstance(value, dict):
         if len(value) == 1 and not lists:
             yield f"{path}/@", next(iter(value))
@@ -130,7 +130,7 @@ def _chosen(rows: Any, key: str, sign: str, value: Any) -> list[Any]:
 
 
 def _at(known: KnownFacts, path: str) -> Any:
-    """The value at a path. Raises UnknownError."""
+    """Return the value at a path such as `2/plan_id`. Raises UnknownError if there is none."""
     first, *rest = path.split("/")
     try:
         value = known.row if first == "each" else known.answers[int(first) - 1]
@@ -151,10 +151,9 @@ def _at(known: KnownFacts, path: str) -> Any:
 
 
 def explained(call: TraceCall, known: KnownFacts) -> dict[str, Any]:
-    """The arguments of a call with all their explanations; without the `key` of a submission, new in each run.
+    """Return the arguments of a call with all their explanations. The `key` of a submission is left out: it is new in
+    each run. In the final call a plain word such as `done` may also stand for itself.
 
-    In the final call a plain word such as `done` needs no explanation: the facts determine which word it is, as they
-    determine the call.
     """
     found = {key: _explain(value, known, key) for key, value in call.args.items() if key != "key"}
     if call.tool == DONE:
@@ -180,7 +179,7 @@ def _explain(value: Any, known: KnownFacts, key: str = "") -> Any:
 
 
 def _for_each(value: Any, rows: list[Any], path: str, known: KnownFacts) -> Iterator[Any]:
-    """Yield one pattern for all entries of a value, each of which comes from one row, if there is such a pattern."""
+    """Yield a pattern that explains each entry of a list by the row at the same index, if there is such a pattern."""
     if len(rows) != len(value):
         return
     pattern = None
@@ -225,14 +224,14 @@ def _pack(found: list[Any]) -> Any:
 
 
 def has_unexplained(node: Any) -> bool:
-    """Whether it contains an unexplained argument."""
+    """Return whether an explanation contains an unexplained argument."""
     if isinstance(node, dict):
         return "ask" in node or any(has_unexplained(each) for each in node.values())
     return isinstance(node, list) and any(has_unexplained(each) for each in node)
 
 
 def is_known(node: Any, known: KnownFacts) -> bool:
-    """Whether its explanations determine a value here."""
+    """Return whether the explanations in `node` determine one value, given what is known."""
     try:
         value_of(node, known)
     except UnknownError:
@@ -241,8 +240,8 @@ def is_known(node: Any, known: KnownFacts) -> bool:
 
 
 def lasting(value: Any) -> Any:
-    """Return the parts of an answer that are equal for equal questions in the same state: without times and ids of this
-    run.
+    """Return the parts of an answer that are equal for equal questions in the same state: all but the times and the
+    ids of plans and transactions.
     """
     if isinstance(value, dict):
         return {key: lasting(each) for key, each in value.items() if key not in (*OWN, *CLOCK)}
@@ -253,7 +252,7 @@ def lasting(value: Any) -> Any:
 
 
 def merged(one: Any, other: Any) -> Any:
-    """The explanations common to both; None if the calls are of different kinds."""
+    """Return the explanations that `one` and `other` have in common; None if their structures differ."""
     found: list[Any] = []
     for a in _options(one):
         for b in _options(other):
@@ -292,7 +291,7 @@ def _meet(one: Any, other: Any) -> Any:
 
 
 def value_of(node: Any, known: KnownFacts) -> Any:
-    """Return the value that explanations give here. Raises UnknownError if they give none, or different ones."""
+    """Return the value that explanations give. Raises UnknownError if they give no value, or different values."""
     if isinstance(node, dict):
         if "ask" in node:
             raise UnknownError

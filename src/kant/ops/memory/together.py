@@ -1,9 +1,9 @@
 """Runs tasks that name different jobs, queues and nodes concurrently: they look, choose and plan at the same time.
 
-A plan is void once anything has changed. So a task with a plan waits until all tasks with plans are ready. Then one
-plan of all their orders is applied if it has the combined effects: it breaks no rule, starts, stops and moves the same
-jobs, and loses no more work. Otherwise the first plan is applied, and the other tasks restart. A task waits for the
-earlier tasks that name one of its jobs, queues or nodes.
+A plan is void once anything has changed. So a task with a plan waits until all tasks with plans are ready to act. Then
+one plan with the orders of all tasks is applied, if it has the combined effects: it breaks no rule, starts, stops and
+moves the same jobs, and loses no more work. Otherwise the first plan is applied, and the other tasks restart. A task
+waits for the earlier tasks that name one of its jobs, queues or nodes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kant.ops.view import WorldView
 
 MOST_AT_ONCE = 8
 SEEN = ("start_now", "stop", "move")
-"""The effects by which a combined plan is compared with its parts."""
+"""The effects by which a combined plan is compared with the plans of its tasks."""
 
 
 class _Group:
-    """The members that have planned or are ready to act, and their results; one lock excludes planning, too."""
+    """The tasks that run together (members): their `plans`, the calls that are `ready` to be made, and results."""
 
     def __init__(self, tools: TracedTools) -> None:
         self.tools, self.news = tools, Condition()
@@ -35,7 +35,7 @@ class _Group:
         self.done: dict[_Member, Answer] = {}
 
     def act(self, own: _Member, call: TraceCall) -> Answer:
-        """Act when all members with plans are ready: the first of them acts for all."""
+        """Wait until all members with plans are ready. Then the first of them acts for all. Return the answer."""
         with self.news:
             self.ready[own] = call
             self.news.notify_all()
@@ -50,11 +50,11 @@ class _Group:
                 self.news.notify_all()
 
     def _is_first(self, own: _Member) -> bool:
-        """Whether all members with plans are ready, and this member is the first of them in task order."""
+        """Return whether all members with plans are ready, and this member is the first ready member in task order."""
         return self.plans.keys() <= self.ready.keys() and own is min(self.ready, key=lambda each: each.number)
 
     def _together(self) -> None:
-        """Apply the plans of all ready members as one, if it has the same effects."""
+        """Apply the plans of all ready members as one plan, if that has the same effects."""
         those = [own for own, call in self.ready.items() if call.tool == "apply" and own in self.plans]
         orders = [order for own in those for order in own.orders]
         plans = [self.plans[own] for own in those]
@@ -72,7 +72,7 @@ class _Group:
 
 
 def has_effects_of(plan: Answer, plans: Sequence[Answer]) -> bool:
-    """Return whether a plan may be applied, has the effects of these plans of the same state, and costs no more."""
+    """Return whether `plan` may be applied, has the combined effects of `plans`, and costs no more than they do."""
 
     def of(each: Answer, name: str) -> set[str]:
         return set(each["effects"].get(name, ()))
@@ -88,7 +88,7 @@ def has_effects_of(plan: Answer, plans: Sequence[Answer]) -> bool:
 
 
 class _Member:
-    """The tools of one of several tasks."""
+    """The tools of one member of a group; `number` is its index among the tasks."""
 
     def __init__(self, tools: TracedTools, group: _Group, number: int) -> None:
         self.tools, self.group, self.number = tools, group, number
@@ -110,7 +110,7 @@ class _Member:
         return answer
 
     def leave(self) -> None:
-        """Withdraw the plan of this member."""
+        """Withdraw the plan of this member, so that no other member waits for it."""
         with self.group.news:
             self.group.plans.pop(self, None)
             self.group.news.notify_all()
@@ -125,7 +125,7 @@ def waits_for(tasks: Sequence[str], view: WorldView) -> list[list[int]]:
 def run_together(
     tasks: Sequence[str], tools: TracedTools, begin: Callable[[str, TracedTools], RunbookRun]
 ) -> list[RunbookRun]:
-    """Run all tasks; `begin` creates the run of each. A task is not begun if a task that it waits for did not end."""
+    """Run all tasks; `begin` creates the run of a task. A task is skipped if a task that it waits for did not end."""
     group = _Group(tools)
     found: list[Future[RunbookRun]] = []
 

@@ -23,7 +23,7 @@ from kant.ops.view import WorldView
 
 Answer = dict[str, Any]
 DONE = "done"
-"""The call that ends a task; its arguments are the answer."""
+"""The name of the call that ends a task; its arguments are the task's answer."""
 ACTS = ("apply", "undo", "submit")
 
 
@@ -35,10 +35,10 @@ class TraceCall(Struct, frozen=True):
 
 
 class TraceStep(Struct, omit_defaults=True):
-    """A call of a task, the facts before it about all things named so far, and its answer (None: unknown).
+    """A call of a task, the earlier facts about everything named so far, and the answer to the call (None: unknown).
 
-    `scope` is a digest of everything before it that the task was about, `version` the digest of the whole state. `by`
-    says who chose it: the model, or a runbook.
+    `scope` is a digest of the facts that concerned the task before the call, `version` a digest of the whole state.
+    `by` says who chose the call: the model, or a runbook.
     """
 
     call: TraceCall
@@ -50,7 +50,7 @@ class TraceStep(Struct, omit_defaults=True):
 
 
 class TaskTrace(Struct):
-    """A task, the things that it names (by slot), and its steps so far. `id` is unique to each trace.
+    """A task, the values of its slots (the names and numbers in its text), and its steps so far. `id` is unique.
 
     `words` is the text of the task with slots in place of the values.
     """
@@ -66,7 +66,7 @@ class TaskTrace(Struct):
         return bool(self.steps) and self.steps[-1].call.tool == DONE and self.steps[-1].answer is not None
 
     def names(self, call: TraceCall | None = None) -> list[str]:
-        """The names in the task, in its calls so far, and in `call`."""
+        """Return the names in the task, in its calls so far, and in `call`."""
         calls = [step.call for step in self.steps] + ([call] if call is not None else [])
         named = (text for each in calls for _, text in labels_of(each.args, ""))
         return [*map(str, self.slots.values()), *map(meant, named)]
@@ -78,7 +78,7 @@ class TaskTrace(Struct):
 
 
 class TracedTools(Protocol):
-    """The means to do a task: the tools of an assistant, and a view of the state for checking pre-conditions."""
+    """The tools of an assistant, and a view of the state in which pre-conditions are checked."""
 
     def call(self, call: TraceCall) -> Answer:
         """Call a tool; a refusal is an answer too, with `refused` and `sentence`."""
@@ -90,7 +90,7 @@ class TracedTools(Protocol):
 
 
 class DeskTools:
-    """The tools of `kant mcp`, on a desk of this process. `agreed` asks a person, and returns the approver's name."""
+    """The tools of `kant mcp` on a local desk. `agreed` asks a person; it returns the approver's name ("": refused)."""
 
     def __init__(self, desk: Desk, agreed: Callable[[str], str] = lambda question: "") -> None:
         self.desk, self.agreed = desk, agreed
@@ -120,7 +120,7 @@ class DeskTools:
 
 
 def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    """Each text among arguments with its path; entries of one list share a path."""
+    """Yield each text among arguments with its path; the entries of a list share one path."""
     for key, value in args.items():
         rows = value if isinstance(value, list | tuple) else [value]
         for row in rows:
@@ -131,7 +131,7 @@ def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def outcome(answer: Answer, named: set[str]) -> str:
-    """Return the part of an answer that matters for the next call, as text without amounts and names."""
+    """Return what the next call may depend on in an answer, as text without amounts and names."""
     found = []
     for key in ("refused", "error", "phase", "state", "status"):
         if isinstance(answer.get(key), str):
@@ -160,7 +160,7 @@ def outcome(answer: Answer, named: set[str]) -> str:
 
 
 def amounts(answer: Answer) -> dict[str, float]:
-    """Return the amounts of a plan that must not grow: lost work, jobs that wait longer."""
+    """Return the amounts of a plan that must not grow: GPU-hours lost, jobs that wait longer. {}: it is no plan."""
     if "plan_id" not in answer:
         return {}
     return {"gpu_hours_lost": answer["gpu_hours_lost"], "jobs_later": answer["blast_radius"]["jobs_later"]}
@@ -174,7 +174,7 @@ def write_trace(folder: Path, trace: TaskTrace) -> None:
 
 
 def read_traces(folder: Path) -> list[TaskTrace]:
-    """The traces of a folder, in the order of writing. Raises InputError that names the file."""
+    """Return the traces in a folder, in the order of writing. Raises InputError, which names the file."""
     if not folder.is_dir():
         raise InputError(str(folder), "a folder of traces (`kant mcp --traces`)")
     found = []
