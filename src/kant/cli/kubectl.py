@@ -50,7 +50,7 @@ class QuestionOptions(Inside):
     """The options of a question."""
 
     profile: Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of Kant there.")] = ""
-    system: Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")] = SYSTEM
+    system: Annotated[str, Parameter(name="--system", help="The namespace in which Kant itself runs.")] = SYSTEM
 
 
 ACCESS, INSIDE, ASKED = Access(), Inside(), QuestionOptions()

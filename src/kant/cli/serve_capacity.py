@@ -65,7 +65,7 @@ def capacity(
 
 def removal(
     *,
-    replicas: Annotated[int, Parameter(help="Replicas while none is missing.", converter=whole)] = 4,
+    replicas: Annotated[int, Parameter(help="Number of replicas before one is missing.", converter=whole)] = 4,
     rate: Annotated[float, Parameter(help="Requests a second.")] = 10.0,
     seconds: Annotated[float, Parameter(help="How long one replica is missing.")] = 120.0,
     kill: Annotated[

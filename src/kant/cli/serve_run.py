@@ -31,7 +31,7 @@ def run(
     *,
     plan: Annotated[
         int | None,
-        Parameter(help="Print the replicas of each service in this number of hours, and do nothing.", converter=whole),
+        Parameter(help="Only print the planned replicas of each service for this number of hours.", converter=whole),
     ] = None,
     home: Home = None,
     kube: Kube = HERE,

@@ -32,7 +32,7 @@ FEW_LONGER = 3
 """The fewest run times longer than the elapsed time from which `drawn` draws."""
 
 STEP = 1
-"""How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""
+"""Millionths. A run beyond its q-permille forecast raises a level by STEP x q; others lower it by STEP x (1000-q)."""
 
 HIGHEST_LEVEL = 1_500_000
 """The highest level, in millionths. Above one, the longest run time is predicted, and the excess is a debt of misses

@@ -102,7 +102,7 @@ class QuotaTree(QuotaLimits):
     def shortage(self, queue: int, user: int, amounts: Amounts) -> Shortage | None:
         """Return why a job of `user` in `queue` may not take `amounts` now; None if it may.
 
-        Only the limits of nodes whose usage would grow are checked; overuse elsewhere is ignored.
+        Only the limits of queues whose usage would grow are checked; overuse in other queues is ignored.
         """
         for slot, amount in enumerate(amounts, start=queue * len(self.keys)):
             if amount <= 0:

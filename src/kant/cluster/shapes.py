@@ -321,7 +321,7 @@ class Shapes:
     def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
         """Return a rigid shape like `shape` with `counts` pods of each group; groups without pods are left out.
 
-        No job has this shape, so its index is negative: planning does not change the numbers of the shapes of jobs.
+        No job has this shape, so its index is negative: planning does not use up the indices of shapes that jobs have.
         """
         groups = tuple(
             PodGroup(count, group.demand) for count, group in zip(counts, shape.groups, strict=True) if count

@@ -86,7 +86,7 @@ class OpenAnswer(Struct, array_like=True):
 
 
 class Quarter(Struct, array_like=True):
-    """The sorted ratios (permille) of P50 and P90 of a quarter of a day, and the number of its period of congestion."""
+    """For a quarter of a day: sorted ratios of actual wait to forecast P50 and P90, permille; `jam`: its congestion."""
 
     jam: int
     p50: list[Count] = field(default_factory=list)

@@ -59,9 +59,10 @@ MOST = 20
 
 
 def domain_choices(scheduler: Scheduler, now: int | None = None, only: str = "") -> dict[str, Choice]:
-    """Return the choices of the waiting gangs (or of job `only`), each given the jobs before it in the profile's order.
+    """Return for each waiting gang, or for the job `only`, whether to start early anywhere or later in one domain.
 
-    Only gangs that lack nothing but free resources are covered. The scheduler is not affected.
+    Jobs before a gang in the profile's order are planned first. Only gangs that lack nothing but free resources are
+    covered. The scheduler is not affected.
     """
     diagnosis = Diagnosis(scheduler, now)
     state, cycle, slowdowns = diagnosis.state, diagnosis.cycle, Slowdowns(diagnosis.state)

@@ -32,7 +32,7 @@ TOO_MANY = -2
 """The result if the sets of a node, also partial ones, need more visits than `EVERY`: the best set is unknown."""
 
 VISITS = 500
-"""Maximum number of visits on one node for one number of pods, as long as more than one pod is left."""
+"""Maximum number of search steps for a node and a number of pods, while more than one pod is still to be placed."""
 
 LEVELS = 24
 """Maximum number of pod counts tried on one node: 1, 2, 4, … and the most that fit."""

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 Scored = TypeVar("Scored", ScoredPlacement, "RuledPlacement")
 Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None]
-"""Versions of fleet, node sets and counters; why a shape never fits at them; and the nodes on which it fits, with their
-rows in the empty cluster, which also change with the node sets (`REVISION`).
+"""A cached answer: the versions of fleet, node sets and counters for which it holds; why the shape never fits (None: it
+fits); and the nodes where it fits in the empty cluster, with copies of their rows: while these are the same, it fits.
 """
 
 

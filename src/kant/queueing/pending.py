@@ -382,7 +382,7 @@ class PendingQueue(Buckets):
                 self.opened = True
 
     def stops(self, row: int) -> None:
-        """Follow the stop of a running job by the plan. Others may fit on its devices; its replicas are not tried."""
+        """Update the queue after a job was stopped: others may fit on its devices, and its replicas are not tried."""
         self.frees(self.state.running[row])
         if row in self.state.burst_replicas:
             self._base_runs[row] = False

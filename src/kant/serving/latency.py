@@ -147,7 +147,7 @@ def combinations() -> list[tuple[str, str, int]]:
 
 @cache
 def measured(key: tuple[str, str, int]) -> LatencyFile:
-    """Return a measured row."""
+    """Return the measured step latencies of (model, GPU, tensor parallelism)."""
     from kant.serving.fit import read_latency
 
     return read_latency(Path(__file__).parent / "measured" / f"{key[1]}-{key[0]}.json")

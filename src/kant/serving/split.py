@@ -44,7 +44,7 @@ class PrefillAndDecode:
         return ()
 
     def follow(self, until: float) -> bool:
-        """Run the decode engines until a time; stop early and return True once an engine for prompts can plan."""
+        """Run the decode engines until a time. Return True early once a prefill engine that waits may plan a step."""
         while True:
             waits = any(e.state[c.WAITS] and not (e.state[c.PLANNED] or e.may_plan) for e in self.prefill.engines)
             event = min(engine.next_event for engine in self.decode.engines)

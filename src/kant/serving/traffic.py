@@ -17,7 +17,7 @@ KEPT = (DAYS + 2) * DAY
 class Traffic:
     """Requests of each minute, by the minute since the Unix epoch.
 
-    `before` has the requests a second of the minutes from `begins` on, known from elsewhere. Counts are kept in `file`,
+    `before` has known rates, requests per second, of the minutes from minute `begins` on. Counts are kept in `file`,
     for use after a restart. Raises InputError for an invalid file.
     """
 

@@ -1,4 +1,4 @@
-"""Turn rows of a workload into jobs that can be submitted: gangs get their shape, policies their estimate."""
+"""Turn rows of a workload into jobs with pod groups, and with the run-time estimates that policies see."""
 
 from __future__ import annotations
 

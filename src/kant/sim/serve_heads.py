@@ -66,7 +66,7 @@ Serve = Callable[[Tables], None]
 
 @compiled
 def serve_none(v: Tables) -> None:
-    """Serve no head. Ask for another instant when time alone may let a blocked job start."""
+    """Serve no head. Schedule the next cycle for when a blocked job may start only because time has passed."""
     now, heads = v.instant[t.TIME], v.rights.heads
     if v.stands[t.RETRY] > now:
         count = w.best_first(v.entries, v.buckets, v.verdicts, v.stirred, heads, False, int(np.int64(0)), FOREVER)

@@ -49,7 +49,7 @@ def static_arrivals(workload: Workload, cluster: ClusterSpec, inflate: float, se
 
 
 class PackingCurve:
-    """Allocation and fragmentation of the cluster after every pod, against the GPUs that have arrived."""
+    """Allocation and fragmentation of the cluster after each pod, by the GPUs that all pods so far have requested."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state

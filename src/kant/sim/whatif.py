@@ -122,7 +122,7 @@ def check(past: Past, changes: Changes) -> None:
 def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:
     """Make the changes in a fork, which then cycles at once.
 
-    Returns what keeps each submitted job from starting at once, before any job has started; None for nothing.
+    Returns why each submitted job cannot start at once, judged before this cycle starts any (None: it can).
     """
     run, now = second.run, second.past.now
     execution, state = run.execution, run.state

@@ -62,7 +62,7 @@ class KubeExecutor(PlanExecutor):
         self.evictions += self._by.values()
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
-        """Return the decisions without preemptions for jobs that could not start even after these.
+        """Return the decisions without starts that would fail even after their preemptions, and without the latter.
 
         A job that the plan starts on the nodes of victims that now stay is submitted again.
         """

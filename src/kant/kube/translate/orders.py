@@ -22,6 +22,6 @@ def priority_of(pod: Pod, where: str) -> int:
 
 
 def ordered(pod: Pod) -> tuple[str | None, ...]:
-    """Return the texts of both annotations: if one changes, the job of the pod is created again."""
+    """Return the pod's annotations HOLD and PRIORITY (None: absent). If one changes, its job is created again."""
     said = pod.metadata.annotations or {}
     return tuple(said.get(key) for key in (HOLD, PRIORITY))

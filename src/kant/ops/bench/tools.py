@@ -1,4 +1,4 @@
-"""The tools of an agent: those of `kant mcp`, that is the calls and looks of a desk.
+"""The tools of an agent: those of `kant mcp`, that is, the actions of a `Desk` and the queries of `ops.look`.
 
 The kind `plain` has, for comparison, the four tools of a batch system: list jobs, list nodes, submit, cancel. They act
 at once, after the same checks: the caller may give the order, and the job exists.

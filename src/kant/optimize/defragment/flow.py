@@ -135,7 +135,7 @@ class Flow:
         return value, net, left
 
     def climb(self, moves: int, best_known: float, prices: Prices, steps: int) -> tuple[float, Prices]:
-        """The best bound of some subgradient steps (Polyak's rule, towards the fragments of the best known plan)."""
+        """Return the best lower bound of up to `steps` subgradient steps, and its prices (Polyak's rule)."""
         best, at = -np.inf, prices
         scale, stalled = 1.0, 0
         for _ in range(steps):

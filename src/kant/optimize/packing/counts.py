@@ -16,7 +16,7 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 
 class CountModel:
-    """Counts of classes on `nodes`, for all pods that `assignment` has on these nodes and for the waiting pods.
+    """Solver model of the number of pods of each class on each of `nodes`: those in `assignment`, and the waiting pods.
 
     `waiting` restricts the waiting pods; `apart` makes each pod a class of its own. If some pods of a gang are on other
     nodes, the gang stays placed.

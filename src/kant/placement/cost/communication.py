@@ -85,7 +85,7 @@ class Paths(NamedTuple):
 def paths(fabric: Fabric, spans: Spans) -> Paths:
     """Return the cost of crossing each level. A path through a level is never faster than one that stays below it.
 
-    Contention is weighted by the share of the job outside its largest domain, whose traffic must leave it.
+    A link's contention c counts as 1 + (c - 1) x, with x the share of the job's GPUs outside its largest domain.
     """
     node, *above = fabric.links
     byte, step = [1e-9 / node.bandwidth], [1e-6 * node.latency]

@@ -64,7 +64,7 @@ class Stack(NamedTuple):
 
     @property
     def arrivals(self) -> list[float]:
-        """Return the units of gradients that become ready before each layer of the backward pass and after the last."""
+        """Return the gradient volume that is ready before each layer of the backward pass, and after its last layer."""
         ready = [layer.gradient for layer in reversed(self.layers)]
         return [ready[-1], *ready[:-1], 0.0] if self.steady else [0.0, *ready]
 

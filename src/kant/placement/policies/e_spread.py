@@ -18,8 +18,8 @@ class ESpread(EBinpack, frozen=True, tag="e-spread"):
 
     The zone has no less than `least` leaves. It grows when the running and waiting replicas need more than `grow_at`
     percent of its capacity for them, and shrinks when they need less than `shrink_at`. Its leaves have at most `most`
-    percent of a pool's GPUs. In the zone a replica uses the node, then the leaf, with the fewest pods of its service,
-    then the fullest node. Other pods enter the zone only if they fit nowhere else.
+    percent of a pool's GPUs. In the zone a replica goes to the node with the fewest pods of its service; among equals,
+    to the leaf with the fewest, then to the fullest. Other pods enter the zone only if they fit nowhere else.
     """
 
     least: Annotated[int, Meta(ge=1, le=1 << 20)] = 2

@@ -152,7 +152,7 @@ def search(
         near = np.logical_or.reduceat(own[np.concatenate(pool.held)[:, NODE]], begin[:-1])
         order = order[near[order]]
     few = len(order) <= exact
-    if few and monotone:  # a job over the cap is in no set, and one group needs no other
+    if few and monotone:  # a job that alone exceeds the cap is in no permitted set
         order = order[pool.capped[order] <= cap_milli]
     pool, monotone = pool.take(order), monotone and not shape.wide
     asked = _Asked(placer, shape, job_row, pool, admits)

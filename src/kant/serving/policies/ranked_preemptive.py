@@ -14,7 +14,7 @@ from kant.serving.policies.ranked import Ranked
 
 @dataclass
 class RankedPreemptive(Ranked):
-    """The paper's scheduler: before every step, the requests with the shortest predicted outputs are chosen.
+    """The scheduler of arXiv 2408.15792: every step runs the requests with the shortest predicted outputs.
 
     A request that has not run for `starved` steps goes before all others for `period` steps; 0: never.
     """
