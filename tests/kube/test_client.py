@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import make_node, make_pod
+from tests.kube.processes import free_port
 from tests.kube.scripted import Scripted, ok
 
-from kant.kube.connect.client import ApiClient, ApiError, ExpiredError, FencedError, require_version
+from kant.kube.connect.client import ApiClient, ApiError, ExpiredError, FencedError, Guard, require_version
 from kant.kube.connect.config import Config, load
 from kant.kube.connect.credentials import TokenFile
 from kant.kube.connect.decoding import decoded
@@ -151,6 +153,43 @@ async def test_the_guard_is_asked_when_the_connection_is_there_and_stops_the_req
             if not proxied:
                 await asyncio.gather(hold(), hold())
                 assert server.accepted == 1
+
+
+async def test_a_guarded_request_without_an_answer_may_still_be_carried_out() -> None:
+    """Only one that was sent counts, for as long as the caller says; the API server drops it at its timeout."""
+
+    async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+        if b"/lost" in request:
+            writer.close()
+        elif b"/slow" not in request:
+            writer.write(ok(b"{}"))
+
+    async def unanswered(server: str, path: str, guard: Guard | None = lambda: True) -> bool:
+        async with ApiClient(Config(server)) as client:
+            with suppress(ApiError, FencedError):
+                await client.call("POST", path, b"{}", params={"a": "b"}, timeout=0.05, guard=guard)
+            assert not client.may_be_carried_out(within=0.0)
+            return client.may_be_carried_out(within=60.0)
+
+    async with Scripted(answer) as server:
+        assert await unanswered(server.url, "/slow")
+        assert await unanswered(server.url, "/lost")
+        assert not await unanswered(server.url, "/quick")
+        assert [line.split()[1] for line in server.seen] == [
+            f"/{path}?a=b&timeout=50ms".encode() for path in ("slow", "lost", "quick")
+        ]
+        assert not await unanswered(server.url, "/slow", guard=None) and server.seen[3].split()[1] == b"/slow?a=b"
+        assert not await unanswered(server.url, "/slow", guard=lambda: False)
+        assert not await unanswered(f"http://127.0.0.1:{free_port()}", "/slow")
+        async with ApiClient(Config(server.url)) as client:
+            sent = asyncio.create_task(client.call("POST", "/slow", b"{}", guard=lambda: True))
+            while len(server.seen) < 5:
+                await asyncio.sleep(0.01)
+            assert not client.may_be_carried_out(within=60.0)
+            sent.cancel()
+            with suppress(asyncio.CancelledError):
+                await sent
+            assert client.may_be_carried_out(within=60.0)
 
 
 async def test_refusals_carry_the_words_of_the_server(tmp_path: Path) -> None:

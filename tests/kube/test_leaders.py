@@ -188,6 +188,39 @@ async def test_who_is_told_to_go_hands_over_at_once(api: Api, installed: Control
     assert not terms.out_of_term(), terms.out_of_term()[:5]
 
 
+async def test_a_leader_whose_bindings_are_unanswered_keeps_its_lease_when_it_goes(
+    api: Api, installed: ControlPlane
+) -> None:
+    """The API server may carry them out later: they must not meet those of the next leader."""
+    await api.create_all([make_node(f"n{i}") for i in range(20)])
+    async with (
+        ReplicaController(api) as jobs,
+        Auditor(api) as auditor,
+        Terms(api) as terms,
+        FaultProxy(installed) as proxy,
+    ):
+        with Replicas(installed, server=proxy.url) as kants:
+            await terms.another()
+            await kants.stand()
+            proxy.faults = [Fault("late", 1.0, "create", "pods/binding")]
+            await jobs.run([pod for i in range(10) for pod in make_gang(f"gang-{i}", 8)])
+            async with asyncio.timeout(PATIENCE_S):
+                while not proxy.count("create", "pods/binding"):
+                    await asyncio.sleep(0.01)
+            token, leader = terms.token, kants.by_pid(terms.leader_pid)
+            leader.process.send_signal(signal.SIGTERM)
+            await terms.another(token)
+            assert await asyncio.to_thread(leader.process.wait, PATIENCE_S) == 0
+            proxy.faults = []
+            proxy.deliver.set()
+            await terms.none_waits()
+            report = await auditor.report()
+    report.assert_kept(all_bound=True)
+    known = [known for _, known in terms.tokens]
+    assert not known[known.index(token) + 1].startswith("/"), f"nobody had the Lease after {token}: {known}"
+    assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+
 @pytest.mark.parametrize("fence", [True, False])
 async def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(
     api: Api, installed: ControlPlane, fence: bool

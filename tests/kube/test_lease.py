@@ -350,7 +350,7 @@ async def test_what_ends_the_thread_of_a_lease_is_raised_to_who_waits_for_it() -
             return True
 
     def thread(config: Config) -> LeaseThread:
-        return LeaseThread(config, lambda *_: Broken(), lambda error: None)  # type: ignore[arg-type]
+        return LeaseThread(config, lambda *_: Broken(), lambda error: None, lambda: True)  # type: ignore[arg-type]
 
     with pytest.raises(InputError, match="certificate-authority"):
         await thread(Config("https://127.0.0.1:1", ca="none")).__aenter__()

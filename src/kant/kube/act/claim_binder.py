@@ -331,9 +331,9 @@ class ClaimBinder:
 
     async def _put(self, claim: ResourceClaim, change: dict[str, Any]) -> ResourceClaim:
         """Change only metadata, where a JSON patch would also change driver parameters (written with spaces)."""
-        meta, notes = claim.metadata, change.get("annotations", {})
-        version = await self.effects.client.change_metadata(
-            _path(claim), meta.resource_version, notes, change.get("finalizers"), self.effects.holds
+        meta, notes, effects = claim.metadata, change.get("annotations", {}), self.effects
+        version = await effects.client.change_metadata(
+            _path(claim), meta.resource_version, notes, change.get("finalizers"), effects.holds, effects.timeout
         )
         kept = {key: text for key, text in ((meta.annotations or {}) | notes).items() if text is not None}
         finalizers = tuple(change.get("finalizers", meta.finalizers))

@@ -45,7 +45,8 @@ class RefusedError(Exception):
 class Effects:
     """The requests of one leader. Each is sent only while `holds()`; `wake()` follows it; `token()` names the leader.
 
-    Each request has at most `timeout` seconds, so that requests of a former leader end before another one leads.
+    Each request has at most `timeout` seconds, here and in the API server, so that requests of a former leader end
+    before another one leads.
     """
 
     client: ApiClient
@@ -77,6 +78,10 @@ class Effects:
         """Return a new kind of effect, of which at most `workers` run concurrently."""
         self._steps.append(Step(self, workers))
         return self._steps[-1]
+
+    async def drain(self, within: float) -> None:
+        """Begin nothing more, and wait up to twice `within` seconds for the effects in flight (see `Step.drain`)."""
+        await asyncio.gather(*(step.drain(within) for step in self._steps))
 
     async def patch(self, path: str, change: object, kind: str = "merge") -> bytes:
         """Patch an object, if this replica leads. Raises ApiError, and FencedError if another replica may lead."""

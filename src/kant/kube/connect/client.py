@@ -56,7 +56,7 @@ class RequestOptions(TypedDict, total=False):
     """Options of a request. `timeout`: seconds for the whole request (None: the client's default).
 
     `guard` is called when a connection is available, right before the request is written; if it returns False, nothing
-    is written and FencedError is raised.
+    is written and FencedError is raised. The API server drops a guarded request after `timeout` seconds, too.
     """
 
     content_type: str
@@ -88,6 +88,7 @@ class ApiClient:
         self.timeout = timeout
         self._renewal = Renewal(config, on_trouble)
         self._away = time.monotonic()  # when the server was last unavailable; at first unknown, so now
+        self._unanswered_at = float("-inf")  # when a guarded request that was sent last ended without a response
 
     async def __aenter__(self) -> Self:
         parts = urlsplit(self.config.server)
@@ -123,7 +124,8 @@ class ApiClient:
         guard: Guard | None = None,
     ) -> bytes:
         """Send one request and return the response's body (see `RequestOptions`). Raises ApiError and FencedError."""
-        kind, path, timeout = content_type if body is not None else None, _with(path, params), timeout or self.timeout
+        kind, timeout = content_type if body is not None else None, timeout or self.timeout
+        path = _with(path, params if guard is None else {**(params or {}), "timeout": f"{timeout * 1000:.0f}ms"})
         if not path.isascii() or not path.isprintable() or " " in path:
             raise ValueError(f"not the path of a request: {path!r}")
         try:
@@ -139,11 +141,21 @@ class ApiClient:
                     answer = await self._pool.request(request + content, again=method == "GET", guard=guard)
         except GuardRefusedError:
             raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
-        except (TimeoutError, OSError) as error:
-            raise self._lost(method, path, error) from error
+        except BaseException as error:
+            if guard is not None and not isinstance(error, UnreachableError):
+                self._unanswered_at = time.monotonic()
+            if isinstance(error, (TimeoutError, OSError)):
+                raise self._lost(method, path, error) from error
+            raise
         if answer.code >= 300:
             raise await self._judged(path, self._refusal(answer.code, answer.body, answer.retry_after))
         return answer.body
+
+    def may_be_carried_out(self, within: float) -> bool:
+        """Whether the API server may still carry out a guarded request that ended without a response: by a timeout, a
+        lost connection or a cancellation in the last `within` seconds.
+        """
+        return time.monotonic() - self._unanswered_at < within
 
     async def get(self, path: str, view: type[T], **options: Unpack[RequestOptions]) -> T:
         """Return the object at `path`. Raises ApiError."""
@@ -166,6 +178,7 @@ class ApiClient:
         annotations: Mapping[str, str | None],
         finalizers: Sequence[str] | None,
         guard: Guard | None = None,
+        timeout: float | None = None,
     ) -> str:
         """Change only the metadata of an object, if it has this resourceVersion. Returns the new resourceVersion."""
         from kant.kube.connect.protobuf import version_of, with_metadata  # imported here, since few objects need it
@@ -174,7 +187,7 @@ class ApiClient:
         if version_of(raw) != version:
             raise ApiError(409, "Conflict", f"{path}: it has been changed")
         changed = with_metadata(raw, annotations, finalizers)
-        return version_of(await self.call("PUT", path, changed, content_type=PROTOBUF, guard=guard))
+        return version_of(await self.call("PUT", path, changed, content_type=PROTOBUF, guard=guard, timeout=timeout))
 
     async def delete(
         self, path: str, *, uid: str | None = None, propagation: str = "", **options: Unpack[RequestOptions]

@@ -19,13 +19,13 @@ Make = Callable[[ApiClient, Callable[[str], None], Callable[[Exception], None]],
 
 
 class LeaseThread:
-    """Use as `async with LeaseThread(config, make, on_trouble) as candidate: token = await candidate.elected()`.
+    """Use as `async with LeaseThread(config, make, on_trouble, keep) as candidate: token = await candidate.elected()`.
 
-    `keep`: do not give up the Lease at the end.
+    At the end the Lease is given up, unless `keep()` is true then: it expires later.
     """
 
     def __init__(
-        self, config: Config, make: Make, on_trouble: Callable[[Exception], None], *, keep: bool = False
+        self, config: Config, make: Make, on_trouble: Callable[[Exception], None], keep: Callable[[], bool]
     ) -> None:
         self._config = config
         self._make = make
@@ -42,7 +42,7 @@ class LeaseThread:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Give up the Lease, unless it is kept. First end every request that only a leader may send."""
+        """Give up the Lease, unless `keep()`. First end every request that only a leader may send."""
         with suppress(RuntimeError):  # the loop of the thread has already ended
             self._own.call_soon_threadsafe(self._stop.set)
         await self._thread
@@ -81,7 +81,7 @@ class LeaseThread:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-            if not self._keep:
+            if not self._keep():
                 await lease.release()
 
     def _tell(self, what: Callable[..., object], *words: object) -> None:

@@ -58,7 +58,7 @@ class NameClaim:
         self._on_trouble = on_trouble
         self._on_taken = on_taken
         self._waived = False
-        self._thread = LeaseThread(config, self._lease, self._trouble, keep=True)
+        self._thread = LeaseThread(config, self._lease, self._trouble, keep=lambda: True)
 
     async def __aenter__(self) -> Self:
         await self._thread.__aenter__()

@@ -237,7 +237,7 @@ class Replica:
         stop = asyncio.create_task(self.stopped.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         if stop.done() and self.driver is not None:
-            await self.driver.steps.binder.step.drain(1.0)  # so that the next leader finds no partially bound gang
+            await self.driver.effects.drain(1.0)  # so that the next leader finds no partially bound gang
         stop.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -266,7 +266,12 @@ class Replica:
             await self._lead(Ready(self._driver(client, term)))
             return
         async with (
-            LeaseThread(self.config, self._lease, self.trouble) as candidate,
+            LeaseThread(
+                self.config,
+                self._lease,
+                self.trouble,
+                keep=lambda: client.may_be_carried_out(within=self.options.lease[0]),
+            ) as candidate,
             Standby(lambda: self._driver(client, term)) as standby,
         ):
             log_event(log, "waits for the Lease")
