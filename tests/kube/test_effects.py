@@ -125,20 +125,21 @@ async def test_what_nobody_begins_again_is_tried_until_it_is_carried_out(codes: 
 async def test_who_stops_sends_nothing_more(workers: int, count: int, killed: bool) -> None:
     server = Server([], seconds=1.5)
     effects = queue(server)
-    step: Step[str] = effects.step(workers)
+    steps: list[Step[str]] = [effects.step(workers), effects.step(workers)]
     running = asyncio.create_task(effects.run())
-    for name in range(count):
-        step.begin(str(name), partial(server.send, str(name)))
+    for kind, step in enumerate(steps):
+        for number in range(count):
+            step.begin(f"{kind}-{number}", partial(server.send, f"{kind}-{number}"))
     await asyncio.sleep(0.01)
     if killed:
         running.cancel()
         await asyncio.wait({running})
     else:
-        await step.drain(1.0)
-        assert not step.in_flight and virtual.now() <= 2.1
+        await effects.drain(1.0)
+        assert not any(step.in_flight for step in steps) and virtual.now() <= 2.1
     sent = len(server.sent)
-    assert sent == min(workers, count)
-    assert killed or not step.begin("late", partial(server.send, "late"))
+    assert sent == 2 * min(workers, count)
+    assert killed or not any(step.begin("late", partial(server.send, "late")) for step in steps)
     await asyncio.sleep(60.0)
     assert len(server.sent) == sent
     running.cancel()
