@@ -12,7 +12,7 @@ from tests.examples import examples
 from kant.cluster import columns as c
 from kant.insight.explanation import why
 from kant.model.decision import BackOff, Expire, NoFit, Plan, Reject, RetriesUsed, Start
-from kant.model.event import JobFailed, JobRejected, JobSubmitted
+from kant.model.event import JobFailed, JobRefused, JobRejected, JobSubmitted
 from kant.model.status import JobStatus
 from kant.model.units import HOUR, MINUTE, SECOND
 from kant.queueing.preemption.policy import Preemption
@@ -55,6 +55,20 @@ def test_each_return_in_a_row_waits_twice_as_long_up_to_a_bound(how: str) -> Non
         assert why(harness.scheduler, "j") == BackOff(returns, until)
         now = until
     assert started(harness.cycle(now)) == ["j"]
+
+
+def test_a_start_that_is_refused_late_backs_off_from_the_refusal() -> None:
+    """On a cluster an answer may take half a minute: the back-off is not over by then, and others get the place."""
+    harness = Harness(make_cluster(1), make_profile(requeue=BACK_OFF))
+    harness.submit(make_job("refused"))
+    harness.cycle(0)
+    harness.submit(make_job("other"))
+    harness.cycle(30 * SECOND)
+    harness.happen(JobRefused(30 * SECOND, "refused", "its webhook does not answer"))
+    assert started(harness.cycle(30 * SECOND)) == ["other"]
+    assert why(harness.scheduler, "refused") == BackOff(1, 40 * SECOND)
+    waited, since = harness.state.jobs[harness.state.rows["refused"], [c.J_WAITED, c.J_SINCE]].tolist()
+    assert waited + harness.now - since == 30 * SECOND, "it waited all the time"
 
 
 def test_whoever_the_scheduler_stopped_waits_for_nothing_and_begins_to_count_anew() -> None:

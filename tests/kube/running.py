@@ -85,7 +85,8 @@ class KantProcess:
     """`kant kube run` as a process of its own, by default with a short Lease. `kill` is kill -9.
 
     `config` is a kubeconfig of the test's own; `ahead_s` puts its clocks ahead of everybody's. It is forked from the
-    tests, with all that they have in memory; with `fresh` it is not.
+    tests, with all that they have in memory; with `fresh` it is not. `clock` is a file with the seconds by which its
+    system clock is ahead, which may change at any time.
     """
 
     def __init__(
@@ -98,15 +99,17 @@ class KantProcess:
         config: Path | None = None,
         ahead_s: int = 0,
         fresh: bool = False,
+        clock: Path | None = None,
     ) -> None:
         lease = ["--lease-duration", f"{lease_s}", "--renew-deadline", f"{lease_s / 2}", "--retry-period", "0.2"]
         command = ["kube", "run", "--kubeconfig", str(config or plane.kubeconfig(user, server=server))]
         command += [*lease, *options]
         self.log = plane.folder / f"kant-{os.urandom(4).hex()}.log"
         self.process: Forked | subprocess.Popen[bytes]
-        if fresh:
+        if fresh or clock is not None:
+            program = ["kant"] if clock is None else ["tests.kube.wandering", str(clock)]
             with self.log.open("wb") as log:
-                self.process = subprocess.Popen([sys.executable, "-m", "kant", *command], stderr=log, stdout=log)
+                self.process = subprocess.Popen([sys.executable, "-m", *program, *command], stderr=log, stdout=log)
         else:
             warm_once(builtin_profile("kant").text)
             self.log.touch()

@@ -14,8 +14,9 @@ from tests.kube.control_plane import NAMESPACE, ControlPlane
 from tests.kube.live import bound, condition, install, of_queue, queue, says, until, waiting
 from tests.kube.objects import Object, make_node, make_pod
 from tests.kube.processes import free_port
-from tests.kube.running import KantProcess
+from tests.kube.running import Kant, KantProcess
 from tests.patience import PATIENCE_S
+from tests.patience import until as until_so
 
 from kant.cli.app import run
 from kant.cli.kubectl import cluster_answers, kubectl_app
@@ -129,3 +130,25 @@ async def test_nothing_starts_once_all_queues_are_gone_until_one_is_back_or_none
         finally:
             leader.stop()
             await install(api)
+
+
+async def test_kinds_that_are_uninstalled_and_installed_again_count_again(api: Api, kant: Kant) -> None:
+    """What is missing is said for as long as it is missing, and is looked for as on the first day."""
+    kind = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.scheduling.kant.dev"
+    await api.create(make_node("n0", 8))
+    await api.apply([queue("team", 1)])
+    try:
+        async with kant() as driver:
+            await api.create_all(pods_of("team", 0, 3))
+            await until(api, lambda pods: len(bound(pods)) == 1 and all(says(pods, w, "quota") for w in waiting(pods)))
+            assert driver.informers.unread == []
+            for plural in ("queues", "reservations"):
+                await api.delete(kind.format(plural))
+            await until(api, lambda pods: all(says(pods, one, GONE) for one in waiting(pods)))
+            await until_so(lambda: "none of queues, reservations counts" in " ".join(driver.informers.unread))
+            await install(api)
+            await api.apply([queue("team", 2)])
+            await until(api, lambda pods: len(bound(pods)) == 2 and all(says(pods, w, "quota") for w in waiting(pods)))
+            await until_so(lambda: not driver.informers.unread)
+    finally:
+        await install(api)

@@ -86,7 +86,7 @@ def stopped(
         if job[c.J_REMAINING] >= 0:
             job[c.J_REMAINING] = max(job[c.J_REMAINING] - elapsed, 0) + cost
     else:
-        job[c.J_SINCE] = job[c.J_STARTED]  # the wait until then is counted already
+        job[c.J_WAITED] += elapsed
         if job[c.J_FIRST_START] == job[c.J_STARTED]:
             job[c.J_FIRST_START] = -1
     if status != PENDING:

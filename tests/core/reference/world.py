@@ -148,7 +148,7 @@ class ReferenceWorld:
             live.returns = 0 if isinstance(event, ev.JobPreempted) else live.returns + 1
             live.failures += isinstance(event, ev.JobFailed)
         elif isinstance(event, ev.JobRefused):
-            live = self._back(event.job, self.running[event.job].started)
+            live = self._back(event.job, event.time)
             live.returns += not event.blameless
         elif isinstance(event, (ev.JobFinished, ev.JobCancelled, ev.JobRejected)):
             self.running.pop(event.job, None)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import INSTALL, advice
-from kant.kube.follow.mirror import Mirror
+from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.follow.reflector import Reflector
 from kant.kube.follow.relevance import waits_elsewhere
 from kant.kube.follow.store import Store
@@ -31,7 +31,7 @@ from kant.kube.objects.views import (
     Unstructured,
 )
 from kant.kube.translate.crds import API
-from kant.kube.translate.groups import GroupRef
+from kant.kube.translate.groups import GroupRef, group_of
 from kant.kube.translate.provisioning import PROVISIONING, PROVISIONING_PATHS
 from kant.kube.translate.resizing import as_counted
 from kant.live.logs import log_event
@@ -61,6 +61,7 @@ DEVICE_KINDS = {"deviceclasses": "classes", "resourceslices": "slices", "resourc
 INSTALLED = 30.0  # seconds between two searches for missing kinds
 OWN_INSTALLED = 2.0  # the same if a kind of Kant is missing; Queues also whenever a pod arrives
 ABSENT = 5.0  # seconds until the missing object of a group is read again
+GROUPS = 5.0  # seconds to wait at the start until the objects of groups have been read
 
 BEHIND = 5.0  # seconds for which a new leader waits until the watch is up to date
 
@@ -78,6 +79,10 @@ FORBIDDEN = {
 T = TypeVar("T")
 Trouble = Callable[[ApiError | InputError], None]
 Malformed = Callable[[str, Meta, str], None]
+
+
+class UninstalledError(Exception):
+    """The API server no longer serves a kind."""
 
 
 class BehindError(Exception):
@@ -120,10 +125,10 @@ class Informers:
         self.devices = [self._of_devices(kind, plural) for plural, kind in DEVICE_KINDS.items()]
         for one in self.storage:
             one.on_trouble = partial(self._without, one, NO_STORAGE)
-        self.forbidden: list[str] = []  # what Kant may not read, with the consequences
-        self.others: list[Reflector[Unstructured]] = []
+        self.forbidden: dict[str, str] = {}  # paths that Kant may not read, with the consequences
+        self.others: dict[str, Reflector[Unstructured]] = {}  # by kind
         self._absent: list[str] = []  # kinds that the cluster lacks
-        self._late: list[Reflector[Unstructured]] = []  # kinds of Kant that were installed later
+        self._late: set[str] = set()  # kinds of Kant that were installed later
         self._asked = self._looked = 0  # how often Queues were asked for, and up to which time served
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
@@ -167,6 +172,7 @@ class Informers:
         def everything(items: list[T]) -> None:
             self.mirror.unreadable.discard(path)
             self.mirror.unreadable_devices.discard(path)
+            self.forbidden.pop(path, None)
             replace(items)
             wake()
 
@@ -184,12 +190,12 @@ class Informers:
     async def run(self, synced: asyncio.Event) -> None:
         """Follow all kinds forever; `synced` is set once everything has been listed."""
         self._absent = [kind for kind in KINDS if not await self._add(kind)]
-        if missing := [kind for kind in OWN_KINDS if kind in self._absent]:
-            self._complain(f"none of {', '.join(missing)} counts: these kinds are not installed ({INSTALL})")
+        self._log_missing()
         self.mirror.serves_devices = bool(await self._served((f"{DEVICES}/resourceclaims",)))
         async with asyncio.TaskGroup() as self._tasks:
             tasks = self._tasks
-            reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]
+            reflectors: list[Reflector[Any]] = [self.nodes, self.pods]
+            others = dict(self.others)
             optionals: list[Reflector[Any]] = [self.budgets, self.namespaces, *self.storage]
             optionals += self.devices if self.mirror.serves_devices else ()
             for optional in optionals:
@@ -198,24 +204,60 @@ class Informers:
                 await optional.synced.wait()
             for reflector in reflectors:
                 tasks.create_task(reflector.run())
+            for kind, other in others.items():
+                tasks.create_task(self._follow(kind, other))
             for _ in range(8):
                 tasks.create_task(self._look_up())
-            for reflector in reflectors:
+            for reflector in (*reflectors, *others.values()):
                 await reflector.synced.wait()
+            await self._read_groups()
             self.look_for_queues(self.mirror.pods.values())
             synced.set()
             await self._follow_late(tasks)
 
+    async def _read_groups(self) -> None:
+        """Read the groups of all pods, for GROUPS seconds at most.
+
+        A state that is built without them learns of its gangs later: these would be younger than all single pods.
+        """
+        for pod in self.mirror.pods.values():
+            if pod.spec.scheduler_name in self.mirror.schedulers and not is_over(pod):
+                with suppress(InputError):  # reported when the pod is translated
+                    if (ref := group_of(pod)) is not None and ref.paths:
+                        self.look_up(ref)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GROUPS):
+                while self._looking:
+                    await asyncio.sleep(0.01)
+        self.read.clear()  # no state has been built without them
+
+    async def _follow(self, kind: str, reflector: Reflector[Unstructured]) -> None:
+        """Follow an optional kind until it is uninstalled. From then on it has no objects, and is looked for again."""
+        try:
+            await reflector.run()
+        except UninstalledError:
+            del self.others[kind]
+            self._late.discard(kind)
+            self._absent.append(kind)
+            if kind in OWN_KINDS:
+                self._log_missing()
+            self.mirror.kind(kind).replace(())
+            reflector.synced.set()
+            self._ask.set()
+            self.wake()
+
     async def _follow_late(self, tasks: asyncio.TaskGroup) -> None:
         """Look periodically for missing kinds, and for Queues whenever requested."""
         loop, looked_at = asyncio.get_running_loop(), asyncio.get_running_loop().time()
-        while self._absent or not self.mirror.serves_devices:
-            due = looked_at + (OWN_INSTALLED if any(kind in OWN_KINDS for kind in self._absent) else INSTALLED)
+        while True:
+            due: float | None = None
+            if self._absent or not self.mirror.serves_devices:
+                due = looked_at + (OWN_INSTALLED if any(kind in OWN_KINDS for kind in self._absent) else INSTALLED)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await self._ask.wait()
             self._ask.clear()
-            asked, is_due = self._asked, loop.time() >= due
+            asked, is_due = self._asked, due is not None and loop.time() >= due
             if is_due and not self.mirror.serves_devices and await self._served((f"{DEVICES}/resourceclaims",)):
                 self.mirror.serves_devices = True
                 for late in self.devices:
@@ -226,10 +268,10 @@ class Informers:
                 found += [
                     kind for kind in OWN_KINDS if kind in self._absent and kind != QUEUES and await self._add(kind)
                 ]
-            for reflector, kind in zip(self.others[len(self.others) - len(found) :], found, strict=True):
+            for kind in found:
                 self._absent.remove(kind)
-                self._late += [reflector] if kind in OWN_KINDS else []
-                tasks.create_task(reflector.run())
+                self._late |= {kind} & {*OWN_KINDS}
+                tasks.create_task(self._follow(kind, self.others[kind]))
             if is_due:
                 looked_at = loop.time()
             if self._looked != asked:
@@ -259,15 +301,22 @@ class Informers:
     @property
     def is_unsure(self) -> bool:
         """Whether there may be Queues, or other objects of Kant's kinds, that have not been listed."""
-        return self._looked != self._asked or any(not reflector.synced.is_set() for reflector in self._late)
+        return self._looked != self._asked or any(not self.others[kind].synced.is_set() for kind in self._late)
 
     async def _add(self, kind: str) -> bool:
         """Add a reflector of an optional kind. Returns False if the cluster lacks it."""
         path = await self._served(KINDS[kind])
         if not path:
             return False
-        self.others.append(self._stored(kind, path, Unstructured, self.mirror.kind(kind)))
+        self.others[kind] = made = self._stored(kind, path, Unstructured, self.mirror.kind(kind))
+        made.on_trouble = self._without_kind
         return True
+
+    def _without_kind(self, error: ApiError | InputError) -> None:
+        """Report an error about an optional kind. Raises UninstalledError if the API server no longer serves it."""
+        if isinstance(error, ApiError) and error.code == 404:
+            raise UninstalledError
+        self.on_trouble(error)
 
     async def _served(self, candidates: tuple[str, ...]) -> str:
         """Return the first of these paths that the API server serves; "" for none, or if reading is forbidden."""
@@ -281,7 +330,7 @@ class Informers:
                     del paths[0]
                     continue
                 if error.code == 403 and candidates in FORBIDDEN:
-                    self._complain(f"{FORBIDDEN[candidates]}: {advice(error, self.client.config.source)}")
+                    self._complain(paths[0], f"{FORBIDDEN[candidates]}: {advice(error, self.client.config.source)}")
                     return ""
                 if error.code == 403 and paths[0].startswith(DEVICES):
                     break  # the kind exists; its reflector reports the consequences
@@ -296,7 +345,7 @@ class Informers:
             self.on_trouble(error)
             return
         if what != NO_DEVICES or error.code == 403:
-            self._complain(f"{what}: {advice(error, self.client.config.source)}")
+            self._complain(reflector.path, f"{what}: {advice(error, self.client.config.source)}")
         if what == NO_BUDGETS:
             self.mirror.budgets.replace([])
         elif what == NO_NAMESPACES:
@@ -306,11 +355,23 @@ class Informers:
         reflector.synced.set()
         self.wake()
 
-    def _complain(self, sentence: str) -> None:
-        """Log a sentence about what Kant may not read, once."""
-        if sentence not in self.forbidden:
-            self.forbidden.append(sentence)
+    def _complain(self, path: str, sentence: str) -> None:
+        """Log a sentence about a path that Kant may not read, once."""
+        if self.forbidden.get(path) != sentence:
+            self.forbidden[path] = sentence
             log_event(log, sentence, logging.WARNING)
+
+    @property
+    def unread(self) -> list[str]:
+        """Sentences about kinds of Kant that are not installed, and about what Kant may not read."""
+        missing = ", ".join(kind for kind in OWN_KINDS if kind in self._absent)
+        return [f"none of {missing} counts: these kinds are not installed ({INSTALL})"] * bool(missing) + [
+            *self.forbidden.values()
+        ]
+
+    def _log_missing(self) -> None:
+        if any(kind in OWN_KINDS for kind in self._absent):
+            log_event(log, self.unread[0], logging.WARNING)
 
     @property
     def is_looking(self) -> bool:
@@ -326,23 +387,28 @@ class Informers:
     async def _look_up(self) -> None:
         while True:
             ref = await self._wanted.get()
-            for path in ref.paths:
-                try:
-                    self.groups[path] = await self.client.get(path, Unstructured)
-                    break
-                except ApiError as error:
-                    if error.code != 404:
-                        self.on_trouble(error)
-                        if error.heals:
-                            await asyncio.sleep(1.0)
-                            self._wanted.put_nowait(ref)
-                            break
-                    self.groups[path] = None
-            else:
-                asyncio.get_running_loop().call_later(ABSENT, self._forget, ref)
+            if not await self._read_group(ref):
+                await asyncio.sleep(1.0)
+                self._wanted.put_nowait(ref)
+                continue
             self._looking.discard(ref)
             self.read[ref] = None
             self.wake()
+
+    async def _read_group(self, ref: GroupRef) -> bool:
+        """Read the object of a group. Returns False if it has to be read again, after an error that may pass."""
+        for path in ref.paths:
+            try:
+                self.groups[path] = await self.client.get(path, Unstructured)
+                return True
+            except ApiError as error:
+                if error.code != 404:
+                    self.on_trouble(error)
+                    if error.heals:
+                        return False
+                self.groups[path] = None
+        asyncio.get_running_loop().call_later(ABSENT, self._forget, ref)
+        return True
 
     def _forget(self, ref: GroupRef) -> None:
         """Forget that a group's object is missing, so that it is read again."""

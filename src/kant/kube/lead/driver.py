@@ -29,6 +29,7 @@ from kant.kube.lead.proposals import Proposals
 from kant.kube.lead.rebuilding import QUIET, Rebuilding
 from kant.kube.lead.reports import Reports
 from kant.kube.lead.settings import DriverSettings
+from kant.kube.lead.steady_clock import SteadyClock
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.views import Pod
@@ -67,6 +68,7 @@ class KubeDriver:
         self.settings = settings
         self.telemetry = telemetry or KubeTelemetry()
         self.counts = Counts()
+        self.clock = SteadyClock()
         self.mirror = Mirror(schedulers=settings.shadow or (settings.scheduler_name,))
         self.translation = Translation(self.mirror, settings.scheduler_name, settings.shadow)
         self._awake = asyncio.Event()
@@ -178,6 +180,7 @@ class KubeDriver:
         while not led.is_set():
             if self.state is None or self.state.has_changes:
                 self.state, self._early = None, []
+                self.clock.set()
                 self.build()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.rebuilding.rest):
@@ -276,7 +279,7 @@ class KubeDriver:
         """Build the state from the objects of the API server. Returns False if there is no node yet."""
         mirror, began = self.mirror, time.monotonic()
         mirror.apply_bindings(list(mirror.bound_here))
-        now = int(time.time() * 1e6)
+        now = int(self.clock() * 1e6)
         zero = self.translation.beginning(now)
         self.translation.begin(zero)
         count_from(zero)
@@ -316,4 +319,4 @@ class KubeDriver:
         sink: Callable[[bytes], object] | None = None
         if settings.journals is not None:
             sink = settings.journals.open() if self._early is None else self._early.append
-        return Core(spec, settings.profile, sink, zero, seed=settings.seed, waited=waited)
+        return Core(spec, settings.profile, sink, zero, self.clock, settings.seed, waited)

@@ -55,7 +55,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         workloads = [one for key, one in members.by_key.items() if key in named] if named else []
     jobs, complaints = _names(driver, workloads)
     core, workloads = driver.state.core, list(workloads)
-    unread = [*driver.informers.forbidden, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
+    unread = [*driver.informers.unread, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
     return RebuiltState(
         core.scheduler,
         core.now,
