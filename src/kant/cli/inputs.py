@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, Token
 
+from kant.files import write_bytes
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, SECOND, parse_duration, parse_window
@@ -247,7 +248,7 @@ def write_text(text: str, out: Path | None) -> None:
         sys.stdout.write(text)
         return
     try:
-        out.write_text(text, encoding="utf-8")
+        write_bytes(out, text.encode())
     except OSError as error:
         raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
 
