@@ -218,10 +218,13 @@ def load_services(
 
 
 def load_profile(name: str) -> Profile:
-    """Return a built-in profile by name, or one from a TOML file."""
+    """Return a built-in profile by name, or one from a TOML file, whose table `[simulation]` is checked too."""
     from kant.live.profile_file import read_profile
+    from kant.sim.options import read_options
 
-    return read_profile(name, "--profile")
+    profile = read_profile(name, "--profile")
+    read_options(profile.simulation, name)
+    return profile
 
 
 def parse_until(text: str | None) -> int:

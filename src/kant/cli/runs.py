@@ -34,7 +34,6 @@ from kant.files import full_disk_named, replacing, write_bytes, write_parquet
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
 from kant.sim import run
-from kant.sim.options import read_options
 
 if TYPE_CHECKING:
     from kant.cli.inputs import SimulationSetting
@@ -156,8 +155,6 @@ def run_all(
     batch: RunBatch, profiles: Sequence[Profile], at_once: int | None = None, quiet: bool = False
 ) -> list[RunResult]:
     """Simulate each profile, `at_once` at a time, by default one per core; with `out`, write the journals."""
-    for profile in profiles:  # check all before anything is run or written
-        read_options(profile.simulation, f"profile {profile.name}")
     runs = list(zip(labels(profiles), profiles, strict=True))
     at_once = min(cores() if at_once is None else at_once, len(runs))
     gc.freeze()  # the input exists as long as the runs: garbage collection need not examine it
