@@ -93,12 +93,24 @@ def write_parquet(frame: DataFrame, out: BinaryIO) -> None:
     out.write(whole.getbuffer())
 
 
+def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a whole file with `replacing`."""
+    with replacing(path, mode) as out:
+        out.write(content)
+
+
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a new file with permissions `mode`, less the umask, which replaces `path` as a whole when the block ends.
 
-    The file is then on disk and survives a crash; if the block fails, `path` stays as it was. Raises OSError.
+    The file is then on disk and survives a crash; if the block fails, `path` stays as it was. A pipe or a device is
+    written directly, and a symbolic link stays. Raises OSError.
     """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as out:
+            yield out
+        return
+    path = Path(os.path.realpath(path))
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as out:

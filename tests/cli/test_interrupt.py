@@ -1,4 +1,4 @@
-"""Ctrl-C: a journal that replays, a partial result that says so, and exit code 130."""
+"""Ctrl-C and SIGTERM: a journal that replays, a partial result that says so, and exit code 130 or 143."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tests.cli.command import kant as command
 from tests.cli.test_contract import check_summary
 
 import kant.sim.run
+from kant.experiments.pool import forked
 
 pytestmark = pytest.mark.long
 
@@ -26,18 +29,19 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trace(tmp_path_factory.mktemp("long") / "long.csv", 12_000, spread=11)
 
 
-def interrupted(journal: Path, *arguments: str | Path) -> Outcome:
-    """Start a command, send SIGINT once the journal grows, and wait for its end."""
+def interrupted(journal: Path, *arguments: str | Path, number: int = signal.SIGINT) -> Outcome:
+    """Start a command, send its group SIGINT once the journal grows, as a terminal does, and wait for its end."""
     with subprocess.Popen(
-        [KANT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True
-    ) as child:
+        [KANT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True,
+        start_new_session=True,
+    ) as child:  # fmt: skip
         try:
             deadline = time.monotonic() + 120
             while not (journal.is_file() and journal.stat().st_size > 0):
                 assert child.poll() is None, child.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-            child.send_signal(signal.SIGINT)
+            os.killpg(child.pid, number)
             out, err = child.communicate(timeout=120)
         finally:
             child.kill()
@@ -89,12 +93,13 @@ def test_compare_interrupted(long: Path, tmp_path: Path) -> None:
     assert (out / "report.html").is_file()
 
 
-def test_runs_side_by_side_are_interrupted_together(long: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_runs_side_by_side_are_interrupted_together(long: Path, tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"
     outcome = interrupted(
         out / "srtf" / "journal.jsonl",
         "compare", long, "--cluster", "4x8", "--profile", "srtf", "--profile", "tiresias", "--profile", "kant",
-        "--out", out, "--jobs", "2", "--json",
+        "--out", out, "--jobs", "2", "--json", number=number,
     )  # fmt: skip
     assert outcome.code == 130 and outcome.err == ""
     check_partial(out / "srtf", 12_000)
@@ -170,3 +175,88 @@ def test_an_interrupt_while_reading_leaves_nothing(
     outcome = command("simulate", small, "--cluster", "4x8", "--out", out)
     assert (outcome.code, outcome.out, outcome.err) == (130, "", "kant: interrupted\n")
     assert not out.exists()
+
+
+AT_AN_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), number)
+
+number, module = int(sys.argv.pop(1)), sys.argv.pop(1)
+sys.meta_path.insert(0, Finder)
+from kant.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["kant.cli.app", "kant.model.errors", "cyclopts", "numpy", "kant.sim.run"])
+def test_a_signal_while_modules_load_shows_no_traceback(small: Path, module: str, number: signal.Signals) -> None:
+    words = [sys.executable, "-c", AT_AN_IMPORT, str(int(number)), module, "simulate", small, "--cluster", "4x8"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment())
+    handled = number == signal.SIGINT or not module.startswith(("kant.cli", "kant.model"))
+    assert done.returncode == (128 + number if handled else -number), done
+    assert (done.stdout, done.stderr) in [("", ""), ("", "kant: interrupted\n")]
+
+
+WHILE_IT_WRITES = """
+import os, sys
+from kant.cli import main
+import kant.workload.convert
+
+def write(table, out):
+    out.write(b"half")
+    out.flush()
+    os.kill(os.getpid(), number)
+
+number = int(sys.argv.pop(1))
+kant.workload.convert._write_csv = write
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_file_is_written_leaves_none(small: Path, tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    words = [sys.executable, "-c", WHILE_IT_WRITES, str(int(number)), "trace", "convert", small, folder / "new.csv"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 128 + number and "Traceback" not in done.stderr, done
+    assert list(folder.iterdir()) == []
+
+
+def test_a_signal_that_is_ignored_stays_so(small: Path, tmp_path: Path) -> None:
+    """As nohup and shells do for what they start in the background."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def ignore() -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+    out = tmp_path / "out"
+    words = [KANT, "simulate", small, "--cluster", "4x8", "--out", out, "--json"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, env=environment(), preexec_fn=ignore) as child:
+        try:
+            while child.poll() is None:
+                for number in numbers:
+                    child.send_signal(number)
+                time.sleep(0.02)
+        finally:
+            child.kill()
+    assert child.returncode == 0 and json.loads((out / "summary.json").read_text())["completed"] == 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_in_a_process_of_its_own_leaves_signals_to_the_first(number: signal.Signals) -> None:
+    def work(line: Connection) -> None:
+        os.kill(os.getpid(), number)
+        line.send("goes on")
+
+    line, process = forked(work, [])
+    assert line.recv() == "goes on"
+    process.join()
+    line.close()

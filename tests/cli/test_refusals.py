@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.command import KANT, Outcome, environment, kant, process, snapshot
+from tests.cli.command import KANT, Outcome, environment, kant, process, snapshot, without_progress
 
 Give = Callable[[str, str | bytes], Path]
 
@@ -203,18 +203,24 @@ PROFILES: dict[str, tuple[str | bytes, list[str]]] = {
 @pytest.mark.parametrize("name", PROFILES)
 def test_profiles(name: str, small: Path, tmp_path: Path, give: Give) -> None:
     content, words = PROFILES[name]
+    if isinstance(content, str) and PLAIN in content and not content.startswith("name"):
+        content = f'name = "mine"\n{content}'
     path = give("bad.toml", content)
     sentence = refused(tmp_path, "simulate", small, "--cluster", "4x8", "--profile", path)
     for word in (str(path), *words):
         assert word in sentence
 
 
+@pytest.mark.parametrize("fault", ["x = 1\n", "[simulation]\nretries = -1\n"])
 def test_each_verb_that_reads_a_file_refuses_it_with_the_same_sentence_and_keeps_what_is_there(
-    small: Path, journal: Path, tmp_path: Path, give: Give
+    small: Path, journal: Path, tmp_path: Path, give: Give, fault: str
 ) -> None:
     (tmp_path / "old").mkdir()
     give("old/summary.json", "kept")
-    profile, trace = give("bad.toml", PLAIN + "x = 1\n"), give("w.csv", "submit_s,runtime_s,gpus\n0,-1,1\n")
+    profile, trace = (
+        give("bad.toml", f'name = "mine"\n{PLAIN}{fault}'),
+        give("w.csv", "submit_s,runtime_s,gpus\n0,-1,1\n"),
+    )
     before = snapshot(tmp_path)
     for out in (tmp_path / "old", tmp_path / "new" / "out"):
         to = ("--cluster", "4x8", "--out", out)
@@ -366,7 +372,7 @@ def test_a_disk_that_is_full(small: Path, tmp_path: Path) -> None:
             ["sh", "-c", f'ulimit -f {room}; trap "" XFSZ; exec "$@"', "sh", KANT, *arguments],
             capture_output=True, text=True, env=environment(), timeout=120, check=False,
         )  # fmt: skip
-        sentence = Outcome(done.returncode, done.stdout, done.stderr).refusal()
+        sentence = Outcome(done.returncode, done.stdout, without_progress(done.stderr)).refusal()
         assert sentence.startswith(f"kant: {tmp_path / where}") and "a place that can be written" in sentence
     assert not (tmp_path / "out2" / "report.html").exists()
     for arguments in (["profiles"], ["simulate", small, "--cluster", "4x8"], ["--help"]):

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections import namedtuple
@@ -78,11 +79,12 @@ print(whole(5), apart(5))
 """
 
 
-def importing(folder: Path, name: str) -> Forked:
+def importing(folder: Path, name: str, largest: int = resource.RLIM_INFINITY) -> Forked:
     """A process that imports `two` of this folder, which has a cache of its own, and says how many kernels it had
-    to compile, and found."""
+    to compile, and found. It can write files of at most `largest` bytes."""
 
     def run() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
         os.environ["KANT_CACHE_DIR"] = str(folder)
         sys.dont_write_bytecode = True
         sys.path.insert(0, str(folder))
@@ -99,6 +101,13 @@ def imported(folder: Path, processes: int = 1) -> list[str]:
     names = [f"log-{number}" for number in range(processes)]
     assert [each.wait() for each in [importing(folder, name) for name in names]] == [0] * processes
     return [line for name in names for line in (folder / name).read_text().splitlines()]
+
+
+def test_a_full_disk_leaves_no_part_of_a_kernel(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+"))
+    child = importing(tmp_path, "log", largest=64)
+    assert child.wait() == 0 and (tmp_path / "log").read_text() == "9 10\n2 0\n"
+    assert list((tmp_path / "kant" / "kernels").iterdir()) == []
 
 
 def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Path) -> None:

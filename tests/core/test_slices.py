@@ -23,7 +23,7 @@ from kant.model.event import JobFinished, JobStarted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.mig import GEOMETRIES, profile_on
 from kant.model.node import ClusterSpec, Node
-from kant.model.placement import MASK, TAG, Allocation, slices_of_tag, tag_of_slices
+from kant.model.placement import MASK, TAG, Allocation, slices_of_tag
 from kant.placement.calendar.calendar import Calendar
 from kant.placement.fits import capacity
 from kant.placement.placer import Placer
@@ -213,18 +213,18 @@ def test_a_gpu_in_mig_mode_is_never_given_as_a_gpu_or_a_share() -> None:
     [
         ([0, 1, 1, 125, 0, 0, 0, 0], "a share of a GPU in MIG mode"),
         ([0, 1, 1, 1000, 0, 0, 1, 0], "a whole GPU in MIG mode"),
-        ([1, 1, 1, 125, 0, 0, tag_of_slices(1), 0], "slices of a GPU that is not in MIG mode"),
-        ([0, 1, 1, 250, 0, 0, tag_of_slices(1), 0], "thousandths that are not those of the slices"),
-        ([0, 1, 1, 125, 0, 0, tag_of_slices(1 << 8), 0], "a slice that there is not"),
-        ([0, 1, 1, 125, 0, 0, tag_of_slices(1 << 3), 0], "a slice that is taken"),
-        ([0, 1, 0, 125, 0, 0, tag_of_slices(1), 0], "no device"),
+        ([1, 1, 1, 125, 0, 0, -1 - 1, 0], "slices of a GPU that is not in MIG mode"),
+        ([0, 1, 1, 250, 0, 0, -1 - 1, 0], "thousandths that are not those of the slices"),
+        ([0, 1, 1, 125, 0, 0, -1 - (1 << 8), 0], "a slice that there is not"),
+        ([0, 1, 1, 125, 0, 0, -1 - (1 << 3), 0], "a slice that is taken"),
+        ([0, 1, 0, 125, 0, 0, -1 - 1, 0], "no device"),
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_an_event_that_gives_a_gpu_in_two_ways_is_refused(piece: list[int], of: str) -> None:
     state = ClusterState(ClusterSpec("both", (Node("cut", 1, mig="a100-40gb"), Node("whole", 1))))
     state.apply(submitted(wants("there", "1g.5gb")))
-    state.apply(JobStarted(0, "there", np.array([[0, 1, 1, 125, 0, 0, tag_of_slices(1 << 3), 0]])))
+    state.apply(JobStarted(0, "there", np.array([[0, 1, 1, 125, 0, 0, -1 - (1 << 3), 0]])))
     state.apply(submitted(make_job("j")))
     with pytest.raises(StateError, match="not free"):
         state.apply(JobStarted(0, "j", np.array([piece])))
@@ -233,7 +233,7 @@ def test_an_event_that_gives_a_gpu_in_two_ways_is_refused(piece: list[int], of: 
 def test_an_instance_where_none_may_begin_does_not_pass_the_check() -> None:
     state = gpus_cut()
     state.apply(submitted(wants("j", "2g.10gb")))
-    state.apply(JobStarted(0, "j", np.array([[0, 1, 1, 250, 0, 0, tag_of_slices(0b110), 0]])))
+    state.apply(JobStarted(0, "j", np.array([[0, 1, 1, 250, 0, 0, -1 - 0b110, 0]])))
     with pytest.raises(StateError, match="no instance of its profile"):
         state.check()
 

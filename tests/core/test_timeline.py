@@ -36,7 +36,6 @@ from kant.model.placement import (
     WIDTH,
     Allocation,
     slices_of_tag,
-    tag_of_slices,
 )  # fmt: skip
 from kant.model.units import FOREVER
 from kant.placement.calendar.calendar import Calendar
@@ -211,7 +210,7 @@ def pieces(draw: st.DrawFn, spec: ClusterSpec) -> Allocation:
         if mask and spec.nodes[node].mig:
             geometry = GEOMETRIES[spec.nodes[node].mig]
             slices = draw(st.integers(1, (1 << geometry.slices) - 1))
-            milli, tag = geometry.milli * slices.bit_count(), tag_of_slices(slices)
+            milli, tag = geometry.milli * slices.bit_count(), -1 - slices
         row[[NODE, PODS, MASK, MILLI, CPU, MEMORY, TAG]] = (node, 1, mask, milli, cpu, memory, tag)
     return rows
 

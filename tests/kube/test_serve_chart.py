@@ -80,6 +80,10 @@ def test_envoy_takes_what_the_chart_gives_it_and_the_picker_has_the_rights_of_th
     said = arguments(objects, "chat-picker")
     assert ("--pool=llama" in said) == pool and ("--service=chat" in said) != pool
     assert ("--peers=chat-picker:9003" in said) == ("--gossip=0.0.0.0:9003" in said) == pool
+    ports = {one["name"]: one["port"] for one in find(objects, "Service", "chat-picker")["spec"]["ports"]}
+    (pod,) = find(objects, "Deployment", "chat-picker")["spec"]["template"]["spec"]["containers"]
+    assert {(one["name"], one["containerPort"]) for one in pod["ports"]} == ports.items()
+    assert f"--metrics=0.0.0.0:{ports['metrics']}" in said
     assert "--saturated-s=2.5" in said and "--namespace=models" in said
     role = find(objects, "Role", "chat")["rules"]
     assert role == (of_picker() if pool else role_of_page(ROUTING, "router"))[0]["rules"]

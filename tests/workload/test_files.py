@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kant.files import read_bytes, replacing
+from kant.files import read_bytes, replacing, write_bytes
 from kant.model.errors import InputError
 
 
@@ -46,6 +46,19 @@ def test_a_replaced_file_has_the_permissions_asked_for(tmp_path: Path) -> None:
     finally:
         os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "far" / "file")
+    write_bytes(link, b"new")
+    assert link.is_symlink() and (tmp_path / "far" / "file").read_bytes() == b"new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_bytes(pipe, b"sent")
+    assert os.read(reader, 100) == b"sent" and pipe.is_fifo()
+    os.close(reader)
 
 
 def test_a_packed_file_reads_as_a_plain_one(tmp_path: Path) -> None:

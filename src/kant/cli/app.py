@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from kant import __version__
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
     from cyclopts import App
 
 BAD_INPUT = 2
-INTERRUPTED = 130
+SIGNALLED = 128
+"""A command that a signal ends has this code plus the number of the signal."""
+
+INTERRUPTED = SIGNALLED + signal.SIGINT
 
 HELP = Path(__file__).with_name("help.txt")
 """The text of `kant --help`: every command in its group. It is a file, so that little needs to be loaded."""
@@ -28,13 +33,28 @@ class UsageError(Exception):
 
 
 def main(arguments: list[str] | None = None, app: App | None = None) -> None:
-    """Run one command and exit with its code: 0 done, 1 the answer is no, 2 bad input, 130 interrupted."""
+    """Run one command and exit with its code: 0 done, 1 the answer is no, 2 bad input, 130 interrupted.
+
+    SIGTERM and SIGHUP end it as an exception does, so that it leaves no temporary files and no child processes; the
+    code is then 128 plus the signal's number.
+    """
     # loading modules creates few reference cycles, and with default settings collections take a sixth of the start-up
     # time
     gc.set_threshold(20_000)
+    ends = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    ours = [number for number, usual in ends.items() if signal.getsignal(number) is usual]  # not what nohup ignores
+    for number in ours:
+        if number != signal.SIGINT:
+            signal.signal(number, _terminate)
     _open_streams()
-    code = run(sys.argv[1:] if arguments is None else arguments, app)
-    sys.exit(_flushed(code))
+    code = _flushed(run(sys.argv[1:] if arguments is None else arguments, app))
+    for number in ours:
+        signal.signal(number, signal.SIG_DFL)  # the command is done: a handler would interrupt Python's own exit
+    sys.exit(code)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(SIGNALLED + number)
 
 
 def run(arguments: list[str], app: App | None = None) -> int:
@@ -58,8 +78,10 @@ def run(arguments: list[str], app: App | None = None) -> int:
         if sentence is None:
             raise
         return _say(sentence)
-    except (BrokenPipeError, SystemExit):  # the reader has closed the pipe; rich exits by SystemExit then
+    except BrokenPipeError:
         return 0
+    except SystemExit as error:  # rich exits by 1 if the reader has closed the pipe
+        return error.code if isinstance(error.code, int) and error.code > SIGNALLED else 0
     except KeyboardInterrupt:
         _say("interrupted")
         return INTERRUPTED

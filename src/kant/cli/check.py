@@ -12,7 +12,6 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Seed, load_profile, whole
 from kant.cli.show import console
 from kant.model.errors import InputError
-from kant.sim.options import read_options
 from kant.workload.cluster_file import read_cluster
 
 check_app = App(name="check", help="Check a file, or whether a policy follows the rules.", help_format="plaintext")
@@ -95,9 +94,7 @@ def _cluster(file: Path) -> str:
 
 
 def _profile(file: Path) -> str:
-    profile = load_profile(str(file))
-    read_options(profile.simulation, str(file))
-    return f"the profile {profile.name}"
+    return f"the profile {load_profile(str(file)).name}"
 
 
 def _journal(file: Path) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, Token
 
+from kant.files import write_bytes
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, SECOND, parse_duration, parse_window
@@ -217,10 +218,13 @@ def load_services(
 
 
 def load_profile(name: str) -> Profile:
-    """Return a built-in profile by name, or one from a TOML file."""
+    """Return a built-in profile by name, or one from a TOML file, whose table `[simulation]` is checked too."""
     from kant.live.profile_file import read_profile
+    from kant.sim.options import read_options
 
-    return read_profile(name, "--profile")
+    profile = read_profile(name, "--profile")
+    read_options(profile.simulation, name)
+    return profile
 
 
 def parse_until(text: str | None) -> int:
@@ -247,7 +251,7 @@ def write_text(text: str, out: Path | None) -> None:
         sys.stdout.write(text)
         return
     try:
-        out.write_text(text, encoding="utf-8")
+        write_bytes(out, text.encode())
     except OSError as error:
         raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
 

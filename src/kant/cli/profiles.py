@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Json, load_profile
 from kant.cli.output import Reply
 from kant.cli.show import print_table
-from kant.files import replacing
+from kant.files import write_bytes
 from kant.model.errors import InputError
 from kant.toml_file import read_text
 
@@ -53,8 +53,7 @@ def pin(
     text = re.sub(r"(?m)^pin *=.*\n", "", text)
     text = re.sub(r"(?m)^\[router\][^\n]*", lambda found: found[0] + pinned, text)
     parse_profile(text, str(file))  # reject an invalid profile before anything is written
-    with replacing(file) as out:
-        out.write(text.encode())
+    write_bytes(file, text.encode())
 
 
 @profiles_app.command(name="compile")

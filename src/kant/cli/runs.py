@@ -30,11 +30,10 @@ from kant.cli.inputs import (
 from kant.cli.progress import shown, span_of
 from kant.cli.side_by_side import run_side_by_side
 from kant.experiments.pool import cores
-from kant.files import full_disk_named, write_parquet
+from kant.files import full_disk_named, replacing, write_bytes, write_parquet
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
 from kant.sim import run
-from kant.sim.options import read_options
 
 if TYPE_CHECKING:
     from kant.cli.inputs import SimulationSetting
@@ -70,7 +69,9 @@ def give_back_large_blocks() -> None:
 
 @contextmanager
 def one_interrupt() -> Iterator[list[bool]]:
-    """Turn the first Ctrl-C into a flag that stops a run after the current instant; the second one ends it at once."""
+    """Turn the first Ctrl-C or SIGTERM into a flag that stops a run after the current instant; the second one ends it
+    at once.
+    """
     asked: list[bool] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -78,11 +79,16 @@ def one_interrupt() -> Iterator[list[bool]]:
             raise KeyboardInterrupt
         asked.append(True)
 
-    previous = signal.signal(signal.SIGINT, ask)
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # shells ignore Ctrl-C for what they start in the background
+    heard = [number for number, handler in usual.items() if handler is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, ask)
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number in heard:
+            signal.signal(number, usual[number])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +155,6 @@ def run_all(
     batch: RunBatch, profiles: Sequence[Profile], at_once: int | None = None, quiet: bool = False
 ) -> list[RunResult]:
     """Simulate each profile, `at_once` at a time, by default one per core; with `out`, write the journals."""
-    for profile in profiles:  # check all before anything is run or written
-        read_options(profile.simulation, f"profile {profile.name}")
     runs = list(zip(labels(profiles), profiles, strict=True))
     at_once = min(cores() if at_once is None else at_once, len(runs))
     gc.freeze()  # the input exists as long as the runs: garbage collection need not examine it
@@ -249,9 +253,9 @@ def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str],
             }
         )
         with full_disk_named(folder):
-            (folder / "summary.json").write_bytes(text + b"\n")
+            write_bytes(folder / "summary.json", text + b"\n")
             for frame, file in ((waits, "jobs.parquet"), (states, "series.parquet")):
-                with (folder / file).open("wb") as written:
+                with replacing(folder / file) as written:
                     write_parquet(frame, written)
     report = out / REPORT
     with full_disk_named(report):

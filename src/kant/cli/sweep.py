@@ -153,11 +153,12 @@ def _failures(results: Results, command: Callable[[PlannedRun], str]) -> list[tu
 
 def _write(folder: Path, results: Results, metrics: Sequence[str], failures: list[tuple[str, str, str]]) -> None:
     from kant.experiments.page import html_page, markdown
-    from kant.experiments.results import write_table, write_text
+    from kant.experiments.results import write_table
+    from kant.files import write_bytes
 
     write_table(results, folder / "runs.parquet")
-    write_text(folder / "sweep.md", markdown(results, metrics, failures))
-    write_text(folder / "sweep.html", html_page(results, metrics, failures))
+    write_bytes(folder / "sweep.md", markdown(results, metrics, failures).encode())
+    write_bytes(folder / "sweep.html", html_page(results, metrics, failures).encode())
 
 
 def _print_object(

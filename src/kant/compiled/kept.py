@@ -160,9 +160,13 @@ class KeptCode(NullCache):  # type: ignore[misc]
 
     def _write(self, folder: Path, name: str, data: bytes) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(data)
-        Path(file.name).replace(folder / name)
+        number, part = tempfile.mkstemp(dir=folder)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(data)
+            Path(part).replace(folder / name)
+        finally:
+            Path(part).unlink(missing_ok=True)  # there if the disk is full
         files = sorted(folder.glob(f"{self._stem}-*.code"), key=lambda file: file.stat().st_mtime)
         for old in files[:-KEPT]:
             old.unlink(missing_ok=True)

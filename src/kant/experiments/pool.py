@@ -181,14 +181,15 @@ def _death(code: int) -> str:
 def forked(work: Callable[[Connection], object], others: Collection[Connection]) -> tuple[Connection, BaseProcess]:
     """Start a process that does `work` with one end of a pipe; return the other end and the process.
 
-    The process ignores Ctrl-C, does not hold the pipes of `others`, and ends when the other end of its own pipe is
-    closed.
+    The process ignores Ctrl-C and SIGTERM, which a group of processes gets together, does not hold the pipes of
+    `others`, and ends when the other end of its own pipe is closed.
     """
     forks = get_context("fork")
     ours, theirs = forks.Pipe()
 
     def run() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         for other in (ours, *others):
             other.close()
         gc.freeze()

@@ -122,12 +122,6 @@ def write_table(results: Results, path: Path) -> None:
         write_parquet(pl.DataFrame(columns, schema=schema), out)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text, completely or not at all."""
-    with replacing(path) as out:
-        out.write(text.encode())
-
-
 def _float(value: float | None) -> float | None:
     return None if value is None else float(value)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kant.files import replacing
+from kant.files import write_bytes
 from kant.model.errors import InputError
 
 Record = dict[str, Any]
@@ -34,8 +34,7 @@ class RunStore:
     def put(self, key: str, record: Record) -> None:
         """Store a record so that it survives a crash of the machine. Raises OSError if nothing was stored."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path(key)) as out:
-            out.write(msgspec.json.encode(record))
+        write_bytes(self._path(key), msgspec.json.encode(record))
 
     @contextmanager
     def alone(self) -> Iterator[None]:

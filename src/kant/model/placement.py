@@ -27,11 +27,6 @@ Allocation = NDArray[np.int64]
 """Shape (pieces, WIDTH)."""
 
 
-def tag_of_slices(slices: int) -> int:
-    """Return the tag of a piece that takes these memory slices, as bits, of each device: pods of one MIG instance."""
-    return -1 - slices
-
-
 def slices_of_tag(tag: int) -> int:
     """Return the memory slices, as bits, that a piece with this tag takes of each device; 0: no MIG instance."""
     return -1 - tag if tag < -1 else 0

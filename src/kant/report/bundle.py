@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 
-from kant.files import replacing
+from kant.files import write_bytes
 from kant.metrics.result import RunResult
 from kant.report.data import as_json, report_data
 
@@ -59,8 +59,7 @@ def write_report(
     are further pages by name, each with a tab. The file is written completely or not at all.
     """
     text = render(runs, title, zero, parts)
-    with replacing(path) as out:
-        out.write(text.encode("utf-8", "replace"))
+    write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def render(runs: Sequence[RunResult], title: str, zero: int | None = None, parts: Mapping[str, str] = NO_PARTS) -> str:

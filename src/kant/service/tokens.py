@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from kant.files import replacing
+from kant.files import write_bytes
 from kant.model.errors import InputError
 from kant.service.roles import Role
 from kant.toml_file import parse_toml, parse_tree
@@ -152,8 +152,7 @@ def change_keys(path: Path, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, atomically. Raises InputError."""
     try:
-        with replacing(path, 0o600) as out:
-            out.write(text.encode())
+        write_bytes(path, text.encode(), 0o600)
     except OSError as error:
         raise InputError(str(path), f"a file that can be written ({error.strerror})") from None
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from kant.files import replacing, write_bytes
 from kant.model.errors import InputError
 from kant.serving.page import page
 from kant.serving.summary import Served
@@ -26,11 +27,13 @@ def write_bundle(folder: Path, summaries: Sequence[dict[str, Any]], runs: Sequen
     """Write `summary.json`, `requests.csv`, `series.csv` and `report.html`; rows have the number of their run."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = summaries[0] if len(summaries) == 1 else {"runs": list(summaries)}
-    (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-    pl.concat([_requests(k, run) for k, run in enumerate(runs)]).write_csv(folder / REQUESTS)
+    write_bytes(folder / SUMMARY, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+    requests = pl.concat([_requests(k, run) for k, run in enumerate(runs)])
     series = pl.concat([_series(k, run) for k, run in enumerate(runs)])
-    series.write_csv(folder / SERIES)
-    (folder / REPORT).write_text(page(summaries, series), encoding="utf-8")
+    for frame, file in ((requests, REQUESTS), (series, SERIES)):
+        with replacing(folder / file) as out:
+            frame.write_csv(out)
+    write_bytes(folder / REPORT, page(summaries, series).encode())
 
 
 def is_bundle(folder: Path) -> bool:

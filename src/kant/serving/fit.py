@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from kant.files import read_bytes
+from kant.files import read_bytes, write_bytes
 from kant.model.errors import InputError
 from kant.serving.columns import Times
 from kant.serving.latency import LatencyModel
@@ -139,7 +139,7 @@ def read_steps(path: Path) -> Times:
 def write_latency(found: LatencyFile, path: Path) -> None:
     """Write a fitted latency. Raises InputError."""
     try:
-        path.write_bytes(msgspec.json.encode(found) + b"\n")
+        write_bytes(path, msgspec.json.encode(found) + b"\n")
     except OSError as error:
         raise InputError(str(path), f"a file that can be written ({error.strerror})") from None
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from kant.files import replacing
+from kant.files import write_bytes
 from kant.serving.capacity import CapacityCurve, capacity_curve
 from kant.serving.removal_price import LateShares, late_shares
 from kant.serving.service import Service
@@ -44,8 +44,7 @@ def _kept(service: Service, of: tuple[object, ...], kind: type[T], measure: Call
     found = measure()
     with suppress(OSError):  # otherwise it is measured again next time
         file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file) as out:
-            out.write(msgspec.json.encode(found))
+        write_bytes(file, msgspec.json.encode(found))
     return found
 
 

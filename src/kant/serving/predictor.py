@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from kant.files import read_bytes
+from kant.files import read_bytes, write_bytes
 from kant.model.errors import InputError
 from kant.serving.columns import Table, Times
 
@@ -108,7 +108,7 @@ class LengthRanker:
         content = io.BytesIO()
         np.savez_compressed(content, table=self.table, hidden=self.hidden, bias=self.bias, out=self.out)
         try:
-            path.write_bytes(content.getvalue())
+            write_bytes(path, content.getvalue())
         except OSError as error:
             raise InputError(f"--out {path}", "a file that can be written", error.strerror) from None
 

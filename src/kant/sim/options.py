@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from kant.model.errors import InputError
+from kant.scheduler.registry import make_settings
 
 
 class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,11 +60,7 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_options(settings: dict[str, Any], where: str) -> SimOptions:
     """Return the options in the `[simulation]` table of a profile. Raises InputError naming the field."""
-    try:
-        options = msgspec.convert(settings, SimOptions)
-    except msgspec.ValidationError as error:
-        names = ", ".join(SimOptions.__struct_fields__)
-        raise InputError(f"{where}: simulation", f"valid options ({names}): {error}") from None
+    options: SimOptions = make_settings(SimOptions, settings, f"{where}: simulation")
     checks = (
         ("slowdown_permille", 1 <= options.slowdown_permille <= 1_000_000, "1 to 1000000"),
         ("extra_runtime_s", 0 <= options.extra_runtime_s <= 10**9, "0 to 10^9 seconds"),

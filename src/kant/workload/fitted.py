@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.random import PCG64, Generator, SeedSequence
 
-from kant.files import open_bytes
+from kant.files import open_bytes, write_bytes
 from kant.model.errors import InputError
 from kant.model.units import GPU, SECOND
 from kant.workload.generate.arrivals import session_sizes, session_starts
@@ -171,7 +171,7 @@ def _runs(rng: Generator, size: SizeClass, count: int) -> tuple[Ints, Ints]:
 def write_fit(fit: FittedWorkload, path: Path) -> None:
     """Write a fit as JSON. Raises InputError if the file cannot be written."""
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(fit), indent=1) + b"\n")
+        write_bytes(path, msgspec.json.format(msgspec.json.encode(fit), indent=1) + b"\n")
     except (OSError, ValueError) as error:
         raise InputError(str(path), "a file that can be written", str(error)) from None
 

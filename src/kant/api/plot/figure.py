@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kant.api.plot.style import look
+from kant.files import write_bytes
 from kant.model.errors import InputError
 
 UNSIGNED: dict[str, dict[str, str | None]] = {
@@ -36,7 +37,7 @@ class Figure:
         if where.suffix[1:] not in UNSIGNED:
             raise InputError(str(path), f"a name that ends in {', '.join(f'.{name}' for name in UNSIGNED)}")
         try:
-            where.write_bytes(self._bytes(where.suffix[1:]))
+            write_bytes(where, self._bytes(where.suffix[1:]))
         except OSError as error:
             raise InputError(str(path), "a file that can be written", error.strerror) from None
         return where

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct, field
 
-from kant.files import replacing
+from kant.files import write_bytes
 from kant.model.errors import InputError
 from kant.ops.desk import Desk, refused
 from kant.ops.look import LOOKS
@@ -169,8 +169,7 @@ def amounts(answer: Answer) -> dict[str, float]:
 def write_trace(folder: Path, trace: TaskTrace) -> None:
     """Write a trace and replace its earlier version; it is on disk when this returns."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with replacing(folder / f"{trace.id}.json") as out:
-        out.write(msgspec.json.encode(trace))
+    write_bytes(folder / f"{trace.id}.json", msgspec.json.encode(trace))
 
 
 def read_traces(folder: Path) -> list[TaskTrace]:

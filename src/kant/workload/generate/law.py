@@ -34,11 +34,6 @@ class Mixture:
             law += weight * np.array([0.5 * math.erfc(-x) for x in scaled.tolist()])
         return grid, law / law[-1]
 
-    def cdf(self, seconds: Floats) -> Floats:
-        """The share of durations that are at most `seconds`."""
-        grid, law = self._table
-        return np.interp(np.log(np.maximum(seconds, 1.0)), grid, law)
-
     def log_quantile(self, part: Floats) -> Floats:
         """Log-seconds below which the share `part` of the durations lies."""
         grid, law = self._table
