@@ -93,7 +93,7 @@ def test_beyond_a_hard_budget_nothing_starts_until_the_month_ends_and_what_runs_
     started = {e.job: e.time for e in harness.events if isinstance(e, JobStarted)}
     assert started == {"one": 0, "late": 10 * HOUR, "other": 2 * HOUR}
     assert reasons(harness) == {"late": OutOfBudget("all", 2500, 2500, 10 * HOUR)}
-    said = "queue all has used 2.5 of 2.5 GPU-hours this month, and starts nothing before 0d 10:00:00"
+    said = "queue all has used 2.5 of 2.5 GPU-hours this month, and starts no job before 0d 10:00:00"
     assert sentence(reasons(harness)["late"]) == said
 
 

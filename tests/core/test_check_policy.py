@@ -154,8 +154,8 @@ class Alternates(Strict, frozen=True, tag="alternates"):
     ("policy", "rule"),
     [
         (NoSource(), "the source of its idea"),
-        (NoObjective(), "objective has none of none, utilisation"),
-        (Invents(), "objective=happiness is none of none, utilisation"),
+        (NoObjective(), "objective has no value of none, utilisation"),
+        (Invents(), "objective=happiness is not one of none, utilisation"),
         (Ageing(), "does not change while it waits"),
         (Ranks(), "many jobs are those of each alone"),
         (Undefined(), "can be compared"),

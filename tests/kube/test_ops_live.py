@@ -138,7 +138,7 @@ def talk(plane: ControlPlane) -> None:
     assert "queue vision has 4 GPUs left" in rows[train]["waits"] and rows[train]["untrusted"] == {"name": "train"}
     assert look.why(ida, train)["reason"]["why"] == "over-quota" and look.eta(ida)["jobs"][0]["job"] == train
     assert look.job(ida, train)["priority"] == 0
-    with pytest.raises(InputError, match="a job that Kant sees"):
+    with pytest.raises(InputError, match="a job that Kant schedules"):
         look.job(ida, f"{TEAM}/none")
     # The tenant holds what is theirs; a plan that was made before is void; of others they may touch nothing.
     plan = ida.plan(
@@ -295,7 +295,7 @@ async def each_order(api: Api, plane: ControlPlane) -> None:
     owned["metadata"]["ownerReferences"] = [job | {"apiVersion": "example.com/v1", "kind": "Trial"}]
     owned["spec"]["nodeName"] = "n0"
     await api.create(owned)
-    await fails(Cancel("default/owned"), "delete Trial owner to withdraw this one")
+    await fails(Cancel("default/owned"), "to cancel this one, delete Trial owner")
     await give(Preempt("default/owned"), Cancel("default/first"))
     await api.until(lambda pods: not {pod["metadata"]["name"] for pod in pods} & {"first", "owned"})
 

@@ -67,8 +67,8 @@ BEHIND = 5.0  # seconds for which a new leader waits until the watch is up to da
 NO_BUDGETS = "disruption budgets are checked only by the Eviction API"
 NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
 NO_STORAGE = "pods with volume claims are not scheduled"
-NO_EVENTS = "jobs wait for nodes as long as their queues say, whatever autoscalers report"
-NO_DEVICES = "pods with claims to devices are not scheduled"
+NO_EVENTS = "jobs wait for nodes as long as their queues say: reports of autoscalers are not read"
+NO_DEVICES = "pods with device claims are not scheduled"
 FORBIDDEN = {
     PROVISIONING_PATHS: "pods that consume a ProvisioningRequest are not scheduled",
     TAINT_RULES_PATHS: "devices are allocated regardless of DeviceTaintRules",
@@ -185,7 +185,7 @@ class Informers:
         """Follow all kinds forever; `synced` is set once everything has been listed."""
         self._absent = [kind for kind in KINDS if not await self._add(kind)]
         if missing := [kind for kind in OWN_KINDS if kind in self._absent]:
-            self._complain(f"none of {', '.join(missing)} counts: these kinds are not installed ({INSTALL})")
+            self._complain(f"{', '.join(missing)} have no effect: these kinds are not installed ({INSTALL})")
         self.mirror.serves_devices = bool(await self._served((f"{DEVICES}/resourceclaims",)))
         async with asyncio.TaskGroup() as self._tasks:
             tasks = self._tasks
