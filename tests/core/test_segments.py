@@ -133,7 +133,7 @@ def test_segments_that_cannot_lie_in_each_other_are_refused() -> None:
         ("spine", 6, (("leaf", 3),), "segments of 6 pods, each in one spine; expected a length that divides 16"),
         ("spine", 8, (("leaf", 0),), "segments of 0 pods"),
         ("spine", 8, (("rack", 4),), "the level 'rack'; expected one of node"),
-        ("", 0, (("leaf", 4),), "expected `within` for the widest"),
+        ("", 0, (("leaf", 4),), "has only inner segments"),
     ):
         group = PodGroup(16, make_group().demand, within, segment, 0, inner)  # type: ignore[arg-type]
         with pytest.raises(StateError, match=words):

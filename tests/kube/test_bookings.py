@@ -101,7 +101,7 @@ def test_what_an_object_says_of_it() -> None:
 
     found = read({"nodeNames": ["n1"]}, gpus=8, within="leaf", end="1970-01-01T02:00:00Z")
     assert (found.gpus, found.within, found.start, found.end, found.nodes) == (8, "leaf", HOUR, 2 * HOUR, ("n1",))
-    assert "in its place" in wrong() and "in its place" in wrong(gpus=1, nodeSelector={"a": "b"})
+    assert "or else the field gpus" in wrong() and "or else the field gpus" in wrong(gpus=1, nodeSelector={"a": "b"})
     assert "hbd, leaf" in wrong(gpus=8, within="rack")
     assert read({"nodeNames": 7}, gpus=8).nodes == ()
 

@@ -164,7 +164,7 @@ async def test_an_operator_holds_queues_and_drains_nodes_and_kant_itself_may_not
             (("release", "node/n0"), "a node that was drained"),
             (("drain", "queue/none"), "an existing queue, got 'none'"),
             (("priority", "high", "late"), "a whole number, or `class`"),
-            (("priority", "5", "queue/vision"), "queues have weights"),
+            (("priority", "5", "queue/vision"), "a queue has a weight"),
             (("hold", "shelf/late"), "queue/NAME or node/NAME"),
         ):
             assert sentence in await people("operator", *words, code=2)

@@ -197,7 +197,7 @@ async def test_a_lender_takes_back_what_it_has_lent(api: Api, kant: Kant) -> Non
         told = await api.until(
             lambda found: sum(e["reason"] == "Preempted" for e in found) == 3, "/apis/events.k8s.io/v1/events"
         )
-        assert all("gives back to default/b" in e["note"] for e in told if e["reason"] == "Preempted")
+        assert all("returns borrowed quota, for default/b" in e["note"] for e in told if e["reason"] == "Preempted")
 
 
 @pytest.mark.parametrize(
