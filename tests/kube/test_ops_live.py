@@ -146,8 +146,8 @@ def talk(plane: ControlPlane) -> None:
     )
     said = [(each["rule"], each["sentence"]) for each in plan["violations"]]
     assert said == [
-        ("own", "cancel needs the right to delete pods in namespace default"),
-        ("own", "drain needs the right to patch nodes"),
+        ("own", "cancel needs the permission to delete pods in namespace default"),
+        ("own", "drain needs the permission to patch nodes"),
     ]
     refused("violations", ida.apply, plan["plan_id"], "I can")
     hold = ida.plan([{"op": "hold", "job": train}])
@@ -227,7 +227,7 @@ async def submitted(api: Api, plane: ControlPlane, folder: Path) -> None:
     words = ("ops", "plan", "--submit", "gpus=2,time=1h,queue=infer,name=note", *where)
     elsewhere = await asyncio.to_thread(kant, *words, NAMESPACE, "--json", "--", "work")
     assert elsewhere.json()["violations"] == [
-        {"rule": "own", "sentence": f"submit needs the right to create jobs in namespace {NAMESPACE}", "order": 1}
+        {"rule": "own", "sentence": f"submit needs the permission to create jobs in namespace {NAMESPACE}", "order": 1}
     ]
     plan = await asyncio.to_thread(kant, *words, TEAM, "--json", "--", "work")
     assert plan.json()["can_be_applied"] and await api.list(jobs) == []
@@ -288,7 +288,7 @@ async def each_order(api: Api, plane: ControlPlane) -> None:
     assert defragmentation["spec"]["mostMoves"] == 3
     await fails(Quota("vision", 1, "H100"), "a queue with a quota of GPUs of H100")
     await fails(Hold("first"), "NAMESPACE/NAME")
-    await fails(Submit(1, "1h"), "a command, and the image in which it runs in KANT_IMAGE")
+    await fails(Submit(1, "1h"), "a command, and its container image in the variable KANT_IMAGE")
     await fails(Preempt("default/first"), "whose pods are re-created by their owner")
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "1", "controller": True}
     owned = make_pod("owned", 0)
