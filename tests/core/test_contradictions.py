@@ -163,18 +163,18 @@ def started(job: Job, allocation: Any) -> ClusterState:
 
 
 def test_a_gang_that_is_placed_in_part_is_caught_by_check() -> None:
-    with pytest.raises(StateError, match="placed in part"):
+    with pytest.raises(StateError, match="placed as a whole"):
         started(make_job("g", pods=2), piece()).check()
 
 
 def test_a_job_that_holds_other_devices_than_it_asked_for_is_caught_by_check() -> None:
-    with pytest.raises(StateError, match="other GPUs"):
+    with pytest.raises(StateError, match="the GPUs that it requests"):
         started(make_job("g"), piece(mask=3)).check()
 
 
 def test_a_gang_of_two_groups_that_misses_one_is_caught_by_check() -> None:
     job = make_job("g", groups=(make_group(2), make_group(1)))
-    with pytest.raises(StateError, match="placed in part"):
+    with pytest.raises(StateError, match="placed as a whole"):
         started(job, piece(mask=3, tag=2)).check()
 
 

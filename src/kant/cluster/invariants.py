@@ -105,9 +105,7 @@ def _check_rows(state: StateData) -> None:
         _say(np.array_equal(fresh, state.empty[row]), f"the empty row {row} is {node.name!r} when empty")
         if state.left is not None and node is not NO_NODE:
             write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
-            _say(
-                np.array_equal(fresh[: c.REVISION], state.left[row, : c.REVISION]), f"the row of {node.name!r} is kept"
-            )
+            _say(np.array_equal(fresh[: c.REVISION], state.left[row, : c.REVISION]), f"{node.name!r} keeps its row")
     domains, said = place_columns(state.node_rows.places), True
     for own, fresh in zip(state.empty[:, PLACE].T.tolist(), domains.T.tolist(), strict=True):
         said = said and len(set(zip(own, fresh, strict=True))) == len(set(own)) == len(set(fresh))

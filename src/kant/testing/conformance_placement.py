@@ -75,10 +75,7 @@ class PlacementRound:
         self._terms_tell(shape)
         say(same(result, fresh), f"{where}: a long-lived placer must decide as a new one: {result} and {fresh}")
         if isinstance(result, NoFit):
-            say(
-                bool(np.array_equal(snapshot.table, state.table)),
-                f"{where}: a gang that does not fit must take nothing",
-            )
+            say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a gang that does not fit took something")
             self._verdict_is_true(job, result)
             return
         wrong = wrong_with(self.spec, state.table, job, result)
