@@ -23,6 +23,7 @@ from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
 from kant.model.units import HOUR
+from kant.optimize.calendar.choose import PlaceChoice
 from kant.testing import make_cluster, make_job, make_profile
 
 
@@ -85,6 +86,12 @@ def test_who_collides_is_said_in_the_status_and_it_is_tried_again() -> None:
     core.happen(JobFinished(core.now, "x"))
     assert found.settle() and found.places["ccc"] == ("n0", "n1") and "ccc" not in found.troubles
     assert set(core.state.bookings) == {"ccc"}
+
+
+def test_a_search_that_ends_at_its_limit_names_no_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kant.optimize.calendar.choose.choose", lambda *_: PlaceChoice({}, {}, line="cluster"))
+    found = bookings(core_of(4)[0], wants("a", 4, HOUR, 2 * HOUR))
+    assert not found.settle() and found.troubles == {"a": "no GPUs were found for it within the search limit"}
 
 
 def test_what_an_object_says_of_it() -> None:
