@@ -58,7 +58,7 @@ def test_wrong_tags_are_found(key: str, extra: str) -> None:
     assert key in wrong_tags({k: v for k, v in right.items() if k != key})
     assert key in wrong_tags({**right, key: ()})
     assert wrong_tags({**right, f"{key}!": ("x",)})
-    assert wrong_tags(tagged(right, **{key: "nowhere"})) == f"{key}=nowhere is none of {', '.join(TAXONOMY[key])}"
+    assert wrong_tags(tagged(right, **{key: "nowhere"})) == f"{key}=nowhere is not one of {', '.join(TAXONOMY[key])}"
     assert wrong_tags(extra)
 
 

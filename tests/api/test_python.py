@@ -219,7 +219,7 @@ def test_policies_are_named_or_given() -> None:
         ({"order": "nonsense"}, "order.policy: expected one of"),
         ({"order": kant.Profile.read("fifo").inner.discipline}, "an object of a class of kant.Order"),
         ({"discipline": 3}, "an object of a class of kant.Discipline"),
-        ({"order": "drf", "discipline": "preemptive"}, "with an order of queues, got 'preemptive'"),
+        ({"order": "drf", "discipline": "preemptive"}, ", as the order ranks queues, got 'preemptive'"),
     ],
 )
 def test_policies_that_do_not_go_together_are_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -254,7 +254,7 @@ def test_queues_and_faults_are_read_from_files(tmp_path: Path) -> None:
     faults.write_text("time_s,node,state\n5,node-00000,failed\n50,node-00000,in-service\n")
     assert kant.simulate(small(), "1x8", "kant", faults=faults).summary["node_faults"] == 1
     queues.write_text('[[queue]]\nname = "other"\n')
-    with pytest.raises(kant.InputError, match="every queue of jobs, also 'default'"):
+    with pytest.raises(kant.InputError, match="the queue 'default', which jobs uses"):
         kant.simulate(small(), "1x8", "kant", queues=queues)
 
 

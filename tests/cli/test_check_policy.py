@@ -65,8 +65,8 @@ def test_policies_of_other_packages_are_listed_and_checked() -> None:
     assert found.code == 1 and found.out.splitlines() == [
         "order.good of package their-orders: keeps the rules of its kind",
         "order.raises of package their-orders: expected no exception, got KeyError: 'no such key'",
-        "order.untagged of package their-orders: Untagged: a policy states its place in the taxonomy (`tags`): "
-        "knowledge has none of none, estimated, learned, clairvoyant",
+        "order.untagged of package their-orders: Untagged: a policy must state its place in the taxonomy (`tags`): "
+        "knowledge has no value of none, estimated, learned, clairvoyant",
     ]
     good = kant("check", "policy", "order.good", "--rounds", 1)
     assert good.code == 0 and good.out == "order.good of package their-orders: keeps the rules of its kind\n"

@@ -99,7 +99,7 @@ def test_it_shows_what_there_was_to_choose_from_and_why_one_won(tmp_path: Path) 
         "2 of 3 leaves hold the gang",
         "> 1 leaf-0 2 yes yes no 2 16",
         "2 leaf-1 2 yes yes no 2 16",
-        "leaf-0 comes before leaf-1: they are alike, and it is the first in order",
+        "leaf-0 comes before leaf-1: both rank equally, and it is the first in order",
         "2 nodes to choose from in leaf-0; most-pods, node by node",
         "> 1 n0 1 1 1",
         "n0: 1 pod on GPUs 0-7",
@@ -124,7 +124,7 @@ def test_a_spread_gang_is_told_what_that_costs_and_what_it_could_have_had(tmp_pa
         "pods: 1 in leaf-0, 1 in leaf-1",
         "in one spine: 2 nodes, the fewest possible, 2 leaves where 1 would do",
         "it runs 0.9 % slower than at the best possible place",
-        "10m more for one leaf, or now over 2 leaves, 0.9 % slower: to wait ends 5m sooner",
+        "10m more for one leaf, or now over 2 leaves, 0.9 % slower: waiting ends 5m sooner",
     ):
         assert line in found, line
     assert kant("explain", "gang", journal, "--json").json()["wait_or_place"]["wait"] is True
@@ -201,7 +201,7 @@ def test_why_and_eta_say_whether_a_gang_should_wait_for_one_leaf(tmp_path: Path)
     rows = "id,submit_s,runtime_s,gpus,pods,limit_s"
     rows += "".join(f" t{i},0,{span},8,1,{span}" for i, span in enumerate((600, 7200, 600, 7200, 1200, 1800)))
     journal = run(tmp_path, rows + " gang,60,100000,8,2,100000 part,60,100000,4,1,100000 next,60,600,8,2,600", "fifo")
-    sentence = "20m more for one leaf, or in 8m over 2 leaves, 0.9 % slower: to wait ends 5m later"
+    sentence = "20m more for one leaf, or in 8m over 2 leaves, 0.9 % slower: waiting ends 5m later"
     told = kant("why", "gang", journal, "--at", "2m")
     assert told.code == 0 and f"wait or place\n  {sentence}\n" in told.out, told
     as_json = kant("why", "gang", journal, "--at", "2m", "--json").json()

@@ -109,7 +109,7 @@ def test_a_pod_that_is_no_job_yet_says_what_it_waits_for(live: LiveCluster, caps
 
 
 def test_what_cannot_be_understood_is_said_by_top_alone(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    remarks, unread = ("node n0 has the most pods that it may have (4)",), ("node n7: no GPUs",)
+    remarks, unread = ("node n0 has reached its limit of 4 pods",), ("node n7: no GPUs",)
     odd = replace(live, found=replace(live.found, remarks=remarks, unread=unread))
     ask(odd, "top")
     assert "not understood\n  node n7: no GPUs\n" in capsys.readouterr().out

@@ -37,7 +37,7 @@ def test_it_is_nobody_elses_and_every_reader_of_the_journal_knows(tmp_path: Path
             assert [each["id"] for each in found["bookings"] if each["kind"] == "booked"] == ["course"] * (at != "190m")
             assert found["collide"] == []
         assert (
-            "what is free is booked from 0d 01:00:00 on by reservation course"
+            "the free GPUs are booked by reservation course from 0d 01:00:00 on"
             in kant("why", "long", journal, "--at", "50m").out
         )
 

@@ -52,7 +52,7 @@ def test_a_queue_that_the_file_lacks_is_named(small: Path, tmp_path: Path) -> No
     path = tmp_path / "short.toml"
     path.write_text('[[queue]]\nname = "batch"\ngpus = 8\n')
     sentence = kant("simulate", small, "--cluster", "4x8", "--queues", path, "--out", tmp_path / "out").refusal()
-    assert f"{path}: expected every queue of small.csv, also 'research'" in sentence
+    assert f"{path}: expected the queue 'research', which small.csv uses" in sentence
     assert not (tmp_path / "out").exists()
 
 

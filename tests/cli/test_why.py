@@ -99,7 +99,7 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
 def test_behind_says_who_is_first_and_what_keeps_that_one(runs: Runs) -> None:
     runs.run(f"{PLAIN} runs,0,3600,6,3600 head,0,600,4,600 behind,0,600,1,600", profile="fifo")
     lines = runs.lines("behind", "1m")
-    assert lines[0] == "behind: job head is ahead of it, and its queue allows no passing"
+    assert lines[0] == "behind: job head is ahead of it and may not be passed in its queue"
     assert "job head waits since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
     assert "2 of 8 GPUs are free in all, on 1 of 1 node" in lines
     assert "job head starts or leaves: then it would start" in lines
@@ -133,7 +133,7 @@ def test_over_quota_says_whose_and_how_much(runs: Runs) -> None:
 def test_reserved_says_for_whom_until_when_and_how_short_it_would_have_to_be(runs: Runs) -> None:
     runs.run(f"{PLAIN} runs,0,3600,6,3600 head,0,600,8,600 long,0,7200,2,7200", profile="easy")
     lines = runs.lines("long", "30m")
-    assert lines[0] == "long: capacity is held for the reservation of job head until 0d 01:00:00"
+    assert lines[0] == "long: capacity that it needs is reserved for job head from 0d 01:00:00 on"
     assert "job head has a reservation of 8 GPUs on 1 node from 0d 01:00:00 to 0d 01:10:00 (since 0d 00:00:00)" in lines
     assert "it would start now if it ran for at most 30m" in lines
     assert lines[-1] == "30m: reservation 30m"
@@ -153,7 +153,7 @@ gpus = 4
 state = "hold"
 """)  # fmt: skip
     lines = runs.lines("b", "30m")
-    assert lines[0] == "b: queue shut is on hold"
+    assert lines[0] == "b: queue shut is on hold: it starts no jobs"
     assert "queue shut is opened: then it would start" in lines
     assert "P50 and P90 unknown: no end is in sight" in lines
     assert lines[-1] == "30m: gated 30m"
@@ -167,14 +167,14 @@ def test_back_off_says_until_when_and_retries_used_is_the_end(runs: Runs) -> Non
     assert "P50 and P90 0d 00:11:00 (in 9m)" in lines
     assert lines[-1] == "1m: gated 1m"
     assert runs.lines("fails", "12m")[0] == (
-        "fails: it does not wait, it was given back at 0d 00:12:00: it has failed 2 times and may not be tried again"
+        "fails: it does not wait, it was given back at 0d 00:12:00: it has failed 2 times and has no retries left"
     )
 
 
 def test_core_waits_says_which_core_and_what_keeps_it(runs: Runs) -> None:
     runs.run("id,submit_s,runtime_s,gpus,core runs,0,3600,6, server,0,600,4, burst,0,600,1,server")
     lines = runs.lines("burst", "1m")
-    assert lines[0] == "burst: it is a burst replica of job server, which does not run"
+    assert lines[0] == "burst: it is a burst replica of job server, which is not running"
     assert "job server waits since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
     assert "job server starts or leaves: then it would start" in lines
     assert lines[-1] == "1m: gated 1m"
@@ -185,12 +185,12 @@ def test_what_can_never_start_was_given_back_and_says_why(runs: Runs) -> None:
         f"{TENANT} huge,0,600,16,a wide,0,600,6,b fits,0,600,1,a",
         queues=TWO_QUEUES.replace("gpus = 4\n", "isolated = true\ngpus = 4\n"),
     )
-    assert "beyond any quota: it asks for 16 GPUs" in runs.lines("huge", "1m")[0]
-    assert "given back at 0d 00:00:00: beyond any quota: it asks for 6 GPUs" in runs.lines("wide", "1m")[0]
+    assert "more than any quota: it asks for 16 GPUs" in runs.lines("huge", "1m")[0]
+    assert "given back at 0d 00:00:00: more than any quota: it asks for 6 GPUs" in runs.lines("wide", "1m")[0]
     runs.run("id,submit_s,runtime_s,gpus,pods huge,0,600,8,2 fits,0,600,1,1")
     assert runs.lines("huge", "1m")[0] == (
         "huge: it does not wait, it was given back at 0d 00:00:00: "
-        "it can never fit: the empty cluster takes 1 of 2 pods"
+        "it can never fit: the empty cluster has room for 1 of 2 pods"
     )
 
 

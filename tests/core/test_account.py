@@ -163,10 +163,10 @@ def test_it_says_why_a_leaf_and_a_node_won() -> None:
     assert [(leaf.name, leaf.exact, leaf.broken) for leaf in leaves.ranked] == [
         ("leaf0", True, True), ("leaf2", True, False), ("leaf1", True, False),
     ]  # fmt: skip
-    assert leaves.because == "leaf0 comes before leaf2: it is broken already"
+    assert leaves.because == "leaf0 comes before leaf2: it is partly used already"
     plain = account_of(state, make_job("j", 8), "best-fit")
     assert plain is not None and plain[0].nodes is not None
-    assert plain[0].nodes.because == "n1 and n2 are worth the same, and n1 is the first in order"
+    assert plain[0].nodes.because == "n1 and n2 have the same score, and n1 is the first in order"
     emptiest = account_of(state, make_job("j", 1), "worst-fit")
     taken_nodes(state, 1)
     assert emptiest is not None and emptiest[0].nodes is not None

@@ -169,7 +169,7 @@ def test_wishes_that_make_no_sense_are_refused() -> None:
         ({"near": "leaf"}, "expected the name of one"),
         (
             {"apart": "node", "groups": (type(make_group())(4, make_group().demand, "leaf", 2),)},
-            "expected one of these",
+            "expected only one of these",
         ),
     ):
         with pytest.raises(StateError, match=message):

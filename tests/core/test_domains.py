@@ -238,7 +238,7 @@ def test_a_gang_goes_where_it_fills_a_leaf_exactly_else_where_the_leaf_is_broken
     assert min(nodes_of(place(state, make_job("j", 8, 4, **required)))) == 10, "fewest whole nodes left"
     too_large = place(state, make_job("j", 8, 8, **required))
     assert too_large == NoFit(0, 8, 7, "leaf")
-    assert sentence(too_large) == "fits in no leaf: the best takes 7 of 8 pods"
+    assert sentence(too_large) == "fits in no leaf: the best one has room for 7 of 8 pods"
 
 
 def test_a_gang_goes_where_the_spine_and_the_superspine_are_broken_already() -> None:
@@ -260,7 +260,7 @@ def test_what_no_leaf_holds_takes_the_fewest_leaves_the_last_as_tight_as_can_be(
         state.shapes.of(make_job("j", 8, 10, within="leaf", within_required=True))
     )
     assert never == NeverFits(0, 10, 8, "leaf")
-    assert sentence(never) == "it can never fit in one leaf: of the empty cluster the best takes 8 of 10 pods"
+    assert sentence(never) == "it can never fit in one leaf: the best one has room for 8 of 10 pods when empty"
 
 
 def racks(*leaves: int, nodes: int = 3) -> ClusterSpec:

@@ -106,9 +106,9 @@ def test_a_job_is_scaled_to_no_other_pods_than_it_holds() -> None:
     harness.cycle()
     (group,) = harness.state.live[harness.state.rows["a"]].groups
     for wrong in (PodGroup(3, group.demand), PodGroup(6, group.demand), PodGroup(6, group.demand, floor=5)):
-        with pytest.raises(StateError, match="other groups than it holds"):
+        with pytest.raises(StateError, match="groups that do not match the pods"):
             harness.happen(JobScaled(0, "a", (wrong,)))
-    with pytest.raises(StateError, match="something else"):
+    with pytest.raises(StateError, match="other requests"):
         harness.happen(JobScaled(0, "a", (PodGroup(4, Demand(2)),)))
     with pytest.raises(StateError, match="without running"):
         harness.happen(JobScaled(0, "waits", (PodGroup(8, group.demand),)))
@@ -329,20 +329,20 @@ def test_what_contradicts_an_elastic_gang_is_refused_and_changes_nothing() -> No
         assert before[2] == state.running
         state.check()
 
-    refused(JobStarted(0, "elastic", piece(1, 1)), "floor up to its ceiling")
-    refused(JobStarted(0, "elastic", piece(5, 31)), "floor up to its ceiling")
-    refused(JobGrown(0, "elastic", piece(1, 1)), "no elastic gang that runs")
+    refused(JobStarted(0, "elastic", piece(1, 1)), "fewer pods than its floor or more than its ceiling")
+    refused(JobStarted(0, "elastic", piece(5, 31)), "fewer pods than its floor or more than its ceiling")
+    refused(JobGrown(0, "elastic", piece(1, 1)), "not a running elastic gang")
     state.apply(JobStarted(0, "elastic", piece(3, 7)))
     state.apply(JobStarted(0, "rigid", piece(2, 24)))
-    refused(JobGrown(1, "elastic", piece(2, 96)), "up to its ceiling")
-    refused(JobGrown(1, "elastic", piece(1, 8)), "what is not free")
-    refused(JobGrown(1, "rigid", piece(1, 32)), "no elastic gang that runs")
-    refused(JobShrunk(1, "elastic", piece(2, 6)), "above its floor")
+    refused(JobGrown(1, "elastic", piece(2, 96)), "beyond its ceiling")
+    refused(JobGrown(1, "elastic", piece(1, 8)), "resources that are not free")
+    refused(JobGrown(1, "rigid", piece(1, 32)), "not a running elastic gang")
+    refused(JobShrunk(1, "elastic", piece(2, 6)), "below its floor")
     refused(JobShrunk(1, "elastic", piece(1, 32)), "is not held")
-    refused(JobShrunk(1, "elastic", piece(1, 3)), "above its floor")
+    refused(JobShrunk(1, "elastic", piece(1, 3)), "below its floor")
     refused(JobGrown(1, "elastic", piece(1, 32), -1), "not a time")
     for beside in ({"apart": "node"}, {"affinity_group": "a"}, {"groups": (PodGroup(4, Demand(1), "leaf", 2, 2),)}):
-        with pytest.raises(StateError, match="expected none of these beside a floor"):
+        with pytest.raises(StateError, match="expected none of these with a floor"):
             state.apply(submitted(make_job("unclear", pods=4, floor=2, **beside), at=1))
     state.apply(JobShrunk(1, "elastic", piece(1, 2)))
     state.apply(JobGrown(1, "elastic", piece(1, 128, 1)))

@@ -110,10 +110,10 @@ def test_more_than_it_asks_for_is_not_its_own() -> None:
 
 def test_only_a_waiting_job_is_found_on_nodes_that_are_there() -> None:
     harness = Harness(cluster(2))
-    with pytest.raises(StateError, match="no job"):
+    with pytest.raises(StateError, match="'gang' does not exist"):
         harness.happen(JobFound(0, "gang", np.array([piece(0, 0, 4)], np.int64)))
     harness.submit(Job("gang", 0, (PodGroup(2, Demand(4)),)))
-    with pytest.raises(StateError, match="nodes that are not there"):
+    with pytest.raises(StateError, match="nodes that do not exist"):
         harness.happen(JobFound(0, "gang", np.array([piece(2, 0, 4)], np.int64)))
     harness.cycle()
     with pytest.raises(StateError, match="without waiting"):

@@ -25,7 +25,7 @@ def test_who_says_nothing_runs_so_long_and_who_asks_for_more_is_rejected(queue: 
     (rejected,) = [each for each in harness.plans[0].decisions if isinstance(each, Reject)]
     where = queue.partition("/")[0] if hours == 1 else "all"
     assert rejected.reason == TooLong(where, hours * HOUR + 1, hours * HOUR)
-    assert sentence(rejected.reason).endswith(f"and jobs of queue {where} run for {hours}h at most")
+    assert sentence(rejected.reason).endswith(f"and queue {where} allows at most {hours}h")
     assert harness.running() == ["none", "less", "equal"]
     harness.cycle(hours * HOUR - 1)
     assert harness.running() == ["none", "equal"]

@@ -145,7 +145,7 @@ def test_a_description_that_what_is_held_would_not_fit_is_refused(node: Node) ->
     harness.submit(make_job("j", 2, cpu=1000, memory=256))
     harness.cycle()
     table = harness.state.table.copy()
-    with pytest.raises(StateError, match="would not fit"):
+    with pytest.raises(StateError, match="less than jobs hold"):
         harness.describe(node)
     assert np.array_equal(table, harness.state.table)
 

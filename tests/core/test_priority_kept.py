@@ -292,7 +292,7 @@ def test_the_reason_names_the_job_and_the_time() -> None:
     harness = stuck("kant", make_job("low", 2))
     (hold,) = [d for d in harness.plans[-1].decisions if isinstance(d, Hold) and d.job == "low"]
     assert sentence(hold.reason) == (
-        "job huge of higher priority waits for what it would take, and is not passed before 0d 00:05:00"
+        "job huge of higher priority waits for the same capacity, and goes first until 0d 00:05:00"
     )
     found = explain(harness.scheduler, "low", 0)
     assert [fact.job for fact in found.facts if fact.__class__.__name__ == "Blocker"] == ["huge"]

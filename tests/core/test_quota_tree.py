@@ -427,10 +427,10 @@ def test_the_states_of_a_path_add_up() -> None:
 WRONG = {
     "name twice": ((Queue("a"), Queue("a")), "t, queue 'a', name: expected a name that no other queue has, got 'a'"),
     "no name": ((Queue("a"), Queue("")), "t, queue 2, name: expected a name, got ''"),
-    "no parent": ((Queue("a", "b"),), "t, queue 'a', parent: expected the name of a queue, got 'b'"),
+    "no parent": ((Queue("a", "b"),), "t, queue 'a', parent: expected the name of another queue, got 'b'"),
     "cycle": (
         (Queue("a"), Queue("b", "c"), Queue("c", "b")),
-        "t, queue 'b', parent: expected a queue that is not below it, got 'c'",
+        "t, queue 'b', parent: expected a queue that is not below this one, got 'c'",
     ),
     "quota twice": (
         (Queue("a", quotas=(Quota(model="T4"), Quota(model="T4"))),),

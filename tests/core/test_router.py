@@ -109,9 +109,9 @@ def test_a_journal_has_every_switch_and_every_proposal_that_was_not_confirmed_an
         for each in lines
         if each.get("event") == "routed"
     ]
-    lowers = "simulated from now, 1 h of it lower the sum of bounded slowdowns"
+    lowers = "simulated from now, 1 h under it lower the sum of bounded slowdowns"
     assert routed[:4] == [
-        (80, "fifo", "short is not confirmed, though somebody waits: 1 jobs wait: 1 h of it do not lower"),
+        (80, "fifo", "short is not confirmed, though somebody waits: 1 jobs wait: 1 h under it do not lower"),
         (85, "short", f"somebody waits: 2 jobs wait; {lowers} by 89.0 % ± 0.0 %"),
         (1000, "fifo", "no look-ahead has confirmed short for 915 s"),
         (1005, "short", f"somebody waits: 2 jobs wait; {lowers} by 81.2 % ± 0.0 %"),
@@ -171,7 +171,7 @@ def test_a_look_ahead_confirms_what_a_queue_of_one_machine_gains(queued: list[tu
     if min(gains.values()) > 1e-9:
         least = min(gains, key=lambda hours: gains[hours])
         share = 100 * gains[least] / slowdowns(0)
-        assert found.why.endswith(f"{least} h of it lower the sum of bounded slowdowns by {share:.1f} % ± 0.0 %")
+        assert found.why.endswith(f"{least} h under it lower the sum of bounded slowdowns by {share:.1f} % ± 0.0 %")
 
 
 @given(
@@ -327,7 +327,7 @@ def test_the_rule_that_acts_is_wider_by_its_band_and_lasts_for_two_holds(monkeyp
         (lambda text: text.replace('{ policy = "preemptive" }', '{ policy = "easy" }'), "plan nothing ahead"),
         (
             lambda text: text.replace("router.policies.rotate", "router.policies.patient"),
-            "in addition to the floor patient",
+            "other than the floor patient",
         ),
     ],
 )

@@ -133,7 +133,7 @@ def test_segments_that_cannot_lie_in_each_other_are_refused() -> None:
         ("spine", 6, (("leaf", 3),), "segments of 6 pods, each in one spine; expected a length that divides 16"),
         ("spine", 8, (("leaf", 0),), "segments of 0 pods"),
         ("spine", 8, (("rack", 4),), "the level 'rack'; expected one of node"),
-        ("", 0, (("leaf", 4),), "expected `within` for the widest"),
+        ("", 0, (("leaf", 4),), "has only inner segments"),
     ):
         group = PodGroup(16, make_group().demand, within, segment, 0, inner)  # type: ignore[arg-type]
         with pytest.raises(StateError, match=words):
@@ -200,7 +200,7 @@ def test_segments_stay_in_one_spine_where_that_is_required() -> None:
     verdict = place(state, far)
     assert verdict == NoFit(0, 6, 4, "spine", 2, "leaf")
     assert sentence(verdict) == (
-        "fits in no spine: the best takes 4 of 6 pods, in segments of 2 that each lie in one leaf"
+        "fits in no spine: the best one has room for 4 of 6 pods, in segments of 2 that each lie in one leaf"
     )
     assert len(nodes_of(place(state, msgspec.structs.replace(far, within_required=False)))) == 6
 
@@ -217,7 +217,7 @@ def test_prefill_and_decode_each_in_a_leaf_and_both_in_a_spine() -> None:
     taken_nodes(state, 7, 8, 11)
     verdict = place(state, job)
     assert verdict == NoFit(0, 3, 2, "leaf"), "beside prefill in the first spine"
-    assert sentence(verdict) == "fits in no leaf: the best takes 2 of 3 pods"
+    assert sentence(verdict) == "fits in no leaf: the best one has room for 2 of 3 pods"
 
 
 def test_pods_of_equal_groups_on_one_node_are_not_mixed_up() -> None:

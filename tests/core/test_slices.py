@@ -234,7 +234,7 @@ def test_an_instance_where_none_may_begin_does_not_pass_the_check() -> None:
     state = gpus_cut()
     state.apply(submitted(wants("j", "2g.10gb")))
     state.apply(JobStarted(0, "j", np.array([[0, 1, 1, 250, 0, 0, -1 - 0b110, 0]])))
-    with pytest.raises(StateError, match="no instance of its profile"):
+    with pytest.raises(StateError, match="that form instances of its profile"):
         state.check()
 
 

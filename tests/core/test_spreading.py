@@ -155,15 +155,18 @@ ZONE = '[[workloads]]\nplacement = { policy = "e-spread" }\n'
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (HEAD + "workloads = 3", "p: workloads: expected tables: [[workloads]], got 3"),
+        (HEAD + "workloads = 3", "p: workloads: expected [[workloads]] tables, got 3"),
         (HEAD + "[[workloads]]\nname = 3", "p: workloads 1.name: expected a text, got 3"),
         (HEAD + ZONE + "[[workloads]]\n", "p: workloads 2.placement: expected a table with a `policy`"),
         (HEAD + ZONE + "gpu = 3\n", "p: workloads 1: expected a table of valid fields (name, placement, queues"),
         (HEAD + ZONE + "gpus_at_most = -1\n", "Expected `int` >= 0 - at `$.gpus_at_most`"),
         (HEAD + ZONE.replace("e-spread", "spred"), "p: workloads 1.placement.policy: expected one of best-fit, "),
         (HEAD + ZONE.replace(" }", ", grow_at = 50 }"), "`shrink_at` must be less than `grow_at`"),
-        (HEAD + ZONE + ZONE.replace(" }", ", least = 5 }"), "one inference zone: e-spread with the same fields"),
-        (HEAD.replace("e-binpack", "fgd") + ZONE, "p: placement: expected one of e-binpack, e-spread, kant wherever"),
+        (HEAD + ZONE + ZONE.replace(" }", ", least = 5 }"), "one inference zone, that is, the same fields"),
+        (
+            HEAD.replace("e-binpack", "fgd") + ZONE,
+            "p: placement: expected one of e-binpack, e-spread, kant, as another",
+        ),
     ],
 )
 def test_what_cannot_be_a_workload_is_refused_in_one_sentence(text: str, sentence: str) -> None:

@@ -137,7 +137,7 @@ def test_queues_come_as_they_come() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     usage = fold([(0, 1000, 0)])
-    with pytest.raises(StateError, match="cannot give back 1001"):
+    with pytest.raises(StateError, match="cannot return 1001"):
         usage.changed(0, -1001, SECOND)
     assert usage.running == [1000]
     with pytest.raises(StateError, match="half life"):

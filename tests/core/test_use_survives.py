@@ -59,7 +59,7 @@ WRONG = (QueueUse(-1), QueueUse(0, ((0, 1),)), QueueUse(0, ((1, -1),)), QueueUse
 def test_use_that_cannot_be_is_refused_and_changes_nothing(phase: int, use: QueueUse) -> None:
     hours = UsageHours()
     hours.changed(0, 1000, 0)
-    with pytest.raises(StateError, match="can be restored"):
+    with pytest.raises(StateError, match="expected the GPU use of known queues"):
         hours.restore(HOUR, phase, {0: use})
     assert hours.decayed(HOUR, DAY).tolist() == [1000 * 3600 * 2**20 // 2**20 * int(2 ** (-1 / 24) * 2**20) // 2**20]
 

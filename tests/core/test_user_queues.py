@@ -143,5 +143,5 @@ def test_a_queue_with_the_name_of_a_user_stands_where_users_do() -> None:
     validated(QueueConfig((team(user_queues=True), Queue("team/ann", "team"), Queue("teams/ann"))))
     for parent in ("", "team/bob"):
         queues = team(user_queues=True), Queue("team/bob", "team"), Queue("team/ann", parent)
-        with pytest.raises(InputError, match="'team/ann', parent: expected 'team', whose users have queues of such"):
+        with pytest.raises(InputError, match="'team/ann', parent: expected 'team', which reserves such names"):
             validated(QueueConfig(queues))

@@ -54,8 +54,8 @@ def test_a_long_job_waits_for_one_leaf_and_a_short_one_does_not() -> None:
     assert (short.near.start, short.near.slowdown, short.near.nodes) == (12 * MINUTE, FULL, 2)
     assert (short.anywhere.start, short.anywhere.slowdown, short.anywhere.leaves) == (0, 1017, 2)
     assert (short.wait, long.wait) == (False, True)
-    assert str(short) == "12m more for one leaf, or now over 2 leaves, 1.7 % slower: to wait ends 10m 58s later"
-    assert str(long) == "12m more for one leaf, or now over 2 leaves, 1.7 % slower: to wait ends 1h 30m sooner"
+    assert str(short) == "12m more for one leaf, or now over 2 leaves, 1.7 % slower: waiting ends 10m 58s later"
+    assert str(long) == "12m more for one leaf, or now over 2 leaves, 1.7 % slower: waiting ends 1h 30m sooner"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_long_job_waits_for_one_leaf_and_a_short_one_does_not() -> None:
     [
         ("aab", [0, 0, 0], True, "now over 2 nodes of one leaf: no reason to wait"),
         ("abc", [0, 0, 0], False, "now over 2 leaves; one leaf is never free for it"),
-        ("ab", [FOREVER, 0], False, "no start is in sight"),
+        ("ab", [FOREVER, 0], False, "no start can be foreseen"),
     ],
 )
 def test_where_there_is_nothing_to_choose(names: str, taken: list[int], wait: bool, words: str) -> None:

@@ -67,7 +67,7 @@ def test_devices_that_are_there_go_first_and_others_are_for_the_node_that_was_ch
 def test_no_device_is_attached_to_two_nodes() -> None:
     allocations = DeviceAllocations(mirror_of(0))
     pods = [(node, allocations.mirror.pods[uid]) for node, uid in (("n0", "u1"), ("n1", "u2"))]
-    assert "have not the free devices for its claim shared" in allocations.why_not(pods)
+    assert "do not have the free devices for its claim shared" in allocations.why_not(pods)
     assert not allocations.why_not([("n1", pod) for _, pod in pods])
 
 

@@ -23,6 +23,7 @@ from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
 from kant.model.units import HOUR
+from kant.optimize.calendar.choose import PlaceChoice
 from kant.testing import make_cluster, make_job, make_profile
 
 
@@ -87,6 +88,12 @@ def test_who_collides_is_said_in_the_status_and_it_is_tried_again() -> None:
     assert set(core.state.bookings) == {"ccc"}
 
 
+def test_a_search_that_ends_at_its_limit_names_no_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kant.optimize.calendar.choose.choose", lambda *_: PlaceChoice({}, {}, line="cluster"))
+    found = bookings(core_of(4)[0], wants("a", 4, HOUR, 2 * HOUR))
+    assert not found.settle() and found.troubles == {"a": "no GPUs were found for it within the search limit"}
+
+
 def test_what_an_object_says_of_it() -> None:
     def read(status: dict[str, Any] | None = None, **spec: Any) -> Any:
         body = {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": "Reservation", "metadata": {"name": "a"}}
@@ -101,7 +108,7 @@ def test_what_an_object_says_of_it() -> None:
 
     found = read({"nodeNames": ["n1"]}, gpus=8, within="leaf", end="1970-01-01T02:00:00Z")
     assert (found.gpus, found.within, found.start, found.end, found.nodes) == (8, "leaf", HOUR, 2 * HOUR, ("n1",))
-    assert "in its place" in wrong() and "in its place" in wrong(gpus=1, nodeSelector={"a": "b"})
+    assert "or else the field gpus" in wrong() and "or else the field gpus" in wrong(gpus=1, nodeSelector={"a": "b"})
     assert "hbd, leaf" in wrong(gpus=8, within="rack")
     assert read({"nodeNames": 7}, gpus=8).nodes == ()
 

@@ -314,7 +314,7 @@ def test_what_a_person_must_mend_is_one_sentence(plane: ControlPlane) -> None:
         return asyncio.run(sentence(config))
 
     assert asked(load(plane.kubeconfig("nobody"))) == (
-        "no permission to list pods: add it to ClusterRole kant, as `kant kube manifests` has it (403)"
+        "no permission to list pods: add it to ClusterRole kant, as in the output of `kant kube manifests` (403)"
     )
     path = plane.kubeconfig("kant", token="wrong")
     assert asked(load(path)) == (
@@ -346,6 +346,6 @@ async def test_a_server_that_starts_is_not_taken_for_one_that_denies(ready: int,
 
 
 def test_an_answer_that_is_no_such_object_is_an_error_that_may_heal() -> None:
-    with pytest.raises(ApiError, match="GET /x: the answer does not decode: Expected `object`") as wrong:
+    with pytest.raises(ApiError, match="GET /x: the answer cannot be decoded: Expected `object`") as wrong:
         decoded(b'{"metadata": 7}', Pod, "GET /x")
     assert (wrong.value.code, wrong.value.reason, wrong.value.heals) == (0, "Malformed", True)

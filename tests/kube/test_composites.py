@@ -68,7 +68,7 @@ def test_what_cannot_be_is_said_in_one_sentence() -> None:
     with pytest.raises(MalformedError, match="group a: expected groups nested at most 8 levels deep"):
         chain_of(known, ref, spec)
     known = translation({"all": (1, ""), "part": (1, "all")}, {"a": (1, "part")}, part="rack")
-    words = "group part: expected no constraint but that of all, or those of PodGroups"
+    words = "group part: expected no topology constraint; all and PodGroups may have one"
     with pytest.raises(MalformedError, match=words):
         needed(known, "ml", [pod])
     assert needed(translation({"all": (1, "")}, {"a": (1, "all")}, a="rack"), "ml", [pod]) == (1, (("a", 1),))

@@ -121,7 +121,7 @@ async def test_each_group_has_a_rack_and_all_of_them_one_row(api: Api, kant: Kan
         await api.create_all(
             [*pods_of("odd-x", 1, 8), make_pod("odd-x-1", 4, schedulingGroup={"podGroupName": "odd-x"})]
         )
-        words = "PodGroup odd-x: expected pods that ask for the same, or no constraint but that of its group"
+        words = "PodGroup odd-x: expected pods with equal requests, or no topology constraint of its own"
         await until(api, lambda pods: says(pods, "odd-x-0", words))
 
 

@@ -96,7 +96,7 @@ def test_a_token_that_rotates_is_read_again(tmp_path: Path, monkeypatch: pytest.
         ("a: [", "config, line 1: expected a kubeconfig in YAML"),
         ("just words", "expected a kubeconfig with clusters"),
         ("clusters: 7", "clusters: expected a list of entries with a name, got 7"),
-        ("{}", "expected a current-context, or --context NAME, got 'neither'"),
+        ("{}", "expected a current-context in the file, or --context NAME, got 'neither'"),
         ("current-context: x", r"expected one of its contexts \(it has none\), got 'x'"),
     ],
 )
@@ -160,5 +160,5 @@ def test_an_exec_plugin_that_fails_is_one_sentence(tmp_path: Path, body: str, se
     command = plugin(tmp_path / "login", body)
     with pytest.raises(InputError, match=sentence):
         header(Exec({"command": command, "installHint": "get it from us"}, tmp_path, {}))
-    with pytest.raises(InputError, match="expected a program that runs"):
+    with pytest.raises(InputError, match="expected a program that can be started"):
         header(Exec({"command": "./absent"}, tmp_path, {}))

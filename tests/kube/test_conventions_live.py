@@ -41,7 +41,7 @@ async def test_a_gang_starts_with_enough_of_each_task(api: Api, kant: Kant, conv
         await api.create(group)
     async with kant():
         await api.create_all([task(f"a-{number}", "worker", 2, convention) for number in range(4)])
-        words = "0 of the 1 pods of task ps of its gang exist"
+        words = "its gang lacks pods: ps has 0 of 1"
         pods = await until(api, lambda pods: says(pods, "a-0", words))
         assert not bound(pods)
         await api.create(task("z", "ps", 3, convention))  # not everybody may run, but this one has to

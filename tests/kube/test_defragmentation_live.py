@@ -76,7 +76,7 @@ async def test_a_round_says_what_would_move_and_why_moves_who_allows_it_and_is_s
         await api.create(asks("never", stop=True))
         said = await status(api, "defragmentations", "never", lambda s: s.get("phase") == "Stopped")
         assert said["moved"] == 0 and driver.counts.evicted == 1
-        with pytest.raises(RefusedError, match="another round is another object"):
+        with pytest.raises(RefusedError, match="create another object for another round"):
             await api.patch(f"{ROUNDS}/look", {"spec": {"dryRun": False}})
 
 
@@ -95,7 +95,7 @@ async def test_who_asks_for_moves_has_to_be_allowed_to_evict_pods(plane: Control
                 try:
                     await person.create(asks(f"early-{number}"))
                 except RefusedError as refused:
-                    if "for those who may create pods/eviction in all namespaces" in refused.message:
+                    if "needs the permission to create pods/eviction in all namespaces" in refused.message:
                         break
                 await asyncio.sleep(0.1)
         await person.create(asks("look", dryRun=True))

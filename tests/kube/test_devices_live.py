@@ -116,7 +116,7 @@ async def test_gpus_of_claims_and_parts_of_them_count_in_quotas(api: Api, kant: 
             await api.create(d.claiming_pod(f"c{at}", f"c{at}", labels=of_queue("team")))
         await until(api, lambda pods: any(says(pods, f"c{at}", "over quota") for at in range(3)))
         await api.create_all([d.claiming_pod(name, name, labels=of_queue("team")) for name in ("part", "either")])
-        what = "parts that say how much of one they are"
+        what = "parts with a known share of a GPU"
         pods = await until(
             api, lambda pods: len(bound(pods)) == 2 and says(pods, "part", what) and says(pods, "either", what)
         )
@@ -146,7 +146,9 @@ async def test_without_the_right_to_read_claims_pods_that_have_some_are_refused(
     await api.create_all([d.bare_node("n0"), d.device_class(), d.device_slice("n0", d.gpus(1)), d.claim("one")])
     await api.create_all([d.claiming_pod("one", "one"), make_pod("without", 0)])
     async with kant(user="deputy"):
-        await until(api, lambda pods: says(pods, "one", "expected the right to list") and bound(pods) == ["without"])
+        await until(
+            api, lambda pods: says(pods, "one", "expected permission for Kant to list") and bound(pods) == ["without"]
+        )
 
 
 async def test_a_cluster_without_claims_to_devices_is_what_it_was(api: Api, kant: Kant, plane: ControlPlane) -> None:
@@ -155,7 +157,8 @@ async def test_a_cluster_without_claims_to_devices_is_what_it_was(api: Api, kant
     async with FaultProxy(plane, [absent]) as proxy, kant(server=proxy.url) as driver:
         await api.create_all([make_pod("plain", 8), d.claiming_pod("claims", "any")])
         await until(
-            api, lambda pods: bound(pods) == ["plain"] and says(pods, "claims", "that has the API resource.k8s.io/v1")
+            api,
+            lambda pods: bound(pods) == ["plain"] and says(pods, "claims", "a cluster with the API resource.k8s.io/v1"),
         )
         assert not driver.informers.forbidden and not driver.mirror.unreadable_devices
 

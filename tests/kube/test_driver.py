@@ -87,7 +87,7 @@ async def test_a_gang_that_does_not_fit_binds_nothing_and_says_why(api: Api, pla
     await api.create_all([make_node(f"n{i}") for i in range(9)])
     async with kant(plane) as driver:
         await api.create_all(make_gang("large", 10, 8))
-        pods = await api.until(lambda pods: told(pods, "empty cluster takes 9 of 10 pods"))
+        pods = await api.until(lambda pods: told(pods, "empty cluster has room for 9 of 10 pods"))
         assert not bound(pods) and condition(pods[0])["reason"] == "Unschedulable"
         await api.create(make_node("n9"))
         await api.until(lambda pods: len(bound(pods)) == 10)

@@ -119,7 +119,7 @@ async def test_an_elastic_pytorchjob_starts_with_its_master_and_least_workers(ap
         await api.create(make_pod("first", 4))
         await until(api, lambda pods: len(bound(pods)) == 1)
         await api.create_all(workers)
-        await until(api, lambda pods: says(pods, "train-worker-0", "0 of the 1 pods of task master"))
+        await until(api, lambda pods: says(pods, "train-worker-0", "its gang lacks pods: master has 0 of 1"))
         await api.create(of_kubeflow("master", 0, job))
         pods = await until(api, lambda pods: len(bound(pods)) == 5)
         assert {"train-master-0", "train-worker-0", "train-worker-1"} < set(bound(pods))

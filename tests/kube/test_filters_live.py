@@ -95,7 +95,7 @@ async def test_mig_devices_are_counted_by_node_and_as_their_part_of_a_gpu_in_quo
         (late,) = {"o0", "o1", "o2"} - where(pods).keys()
         await until(api, lambda pods: says(pods, late, f"no suitable node has 1 of {PROFILES['small']} left"))
         await api.create_all([device("both", "small", "team", gpus=1), device("part", "shared", "team")])
-        await until(api, lambda pods: says(pods, "both", "no MIG device beside whole GPUs in queue team, whose quota"))
+        await until(api, lambda pods: says(pods, "both", "either MIG devices or whole GPUs in queue team, whose quota"))
         await until(api, lambda pods: says(pods, "part", "whole GPUs in queue team, whose quota does not count"))
     async with kant():  # a new leader, which reads the pods
         await until(api, lambda pods: says(pods, "l1", "quota"))

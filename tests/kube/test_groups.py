@@ -145,7 +145,7 @@ def test_the_groups_of_three_releases_of_kubernetes() -> None:
     workload = loose({"podGroups": [{"name": "loose", "policy": {"basic": {}}}, {"name": "workers", "policy": gang}]})
     assert group_spec("workloads.scheduling.k8s.io", workload, "workers") == GroupSpec(3)
     assert group_spec("workloads.scheduling.k8s.io", workload, "loose") == GroupSpec(0)
-    with pytest.raises(InputError, match="the group driver that its pods name"):
+    with pytest.raises(InputError, match="a group driver, which its pods name"):
         group_spec("workloads.scheduling.k8s.io", workload, "driver")
     for mode in ("PodGroup", {"all": {}}):
         found = group_spec("scheduling.k8s.io", loose({"schedulingPolicy": gang, "disruptionMode": mode}))
@@ -250,7 +250,7 @@ def test_one_topology_is_in_force_and_ours_goes_first() -> None:
     bad = topology("scheduling.kant.dev/v1alpha1", "c", {"level": "rack", "nodeLabel": "tor"})
     found, wrong = levels_of([kueue, bad, ours])
     assert found is not None and found.leaf == "tor" and sorted(wrong) == ["a (kueue.x-k8s.io)", "c"]
-    assert wrong["a (kueue.x-k8s.io)"] == "Topology a: expected one Topology; Topology b is in force"
+    assert wrong["a (kueue.x-k8s.io)"] == "Topology a: expected one Topology in the cluster: Topology b is in force"
     found, wrong = levels_of([kueue])
     assert found is not None and (found.leaf, found.spine, wrong) == ("rack", "block", {})
     assert "Topology c" in levels_of([bad])[1]["c"]

@@ -250,7 +250,7 @@ def test_why_no_node_has_such_parts() -> None:
     mirror.nodes.change("added", k.Node(k.Meta("plain"), k.NodeSpec(), k.NodeStatus({NVIDIA: 8}, {NVIDIA: 8}, READY)))
     mirror.pod("added", pod("p", Ask(1, 30_000)))
     (workload,) = leader(mirror).workloads.members.by_key.values()
-    assert workload.reason.startswith("no node that it selects gives out parts of GPUs by HAMi")
+    assert workload.reason.startswith("no node that it selects shares its GPUs with HAMi")
     mirror.nodes.change("added", node("n0", [Card()]))
     (workload,) = leader(mirror).workloads.members.by_key.values()
     assert workload.reason == "no HAMi node that it selects has GPUs of 30000 MiB each"

@@ -211,15 +211,17 @@ async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> Non
     port = free_port()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/record")
-    assert code == 503 and found["error"].startswith("this replica: expected a replica that leads")
+    assert code == 503 and found["error"].startswith("this replica: expected the leader")
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
-    assert code == 503 and found["error"].startswith("this replica: expected a replica that leads")
+    assert code == 503 and found["error"].startswith("this replica: expected the leader")
     core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
     led.follow(core)
     assert (await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/record"))[0] == 503, "it is being built"
     core.settled()
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
-    assert code == 409 and found["error"].startswith("the journal: expected one (`kant kube run --journal")
+    assert code == 409 and found["error"].startswith(
+        "the journal: expected one to start futures from (`kant kube run --journal"
+    )
     assert "whatif" not in (await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whoami"))[1]["may"]
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/jobs/ml%2Fnone/why")
     assert code == 404 and "'ml/none'" in found["error"]

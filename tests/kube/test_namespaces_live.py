@@ -54,5 +54,5 @@ async def test_without_the_right_to_list_namespaces_such_pods_are_refused_with_t
     async with kant(user="deputy"):
         await api.create_all([make_pod("held", 1, affinity=keeps_from(team="red")), make_pod("other", 1)])
         await until(
-            api, lambda pods: "other" in bound(pods) and says(pods, "held", "Kant lacks the right to list namespaces")
+            api, lambda pods: "other" in bound(pods) and says(pods, "held", "Kant has no permission to list namespaces")
         )

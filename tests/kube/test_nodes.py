@@ -170,5 +170,5 @@ def test_a_pod_for_which_no_node_will_do_is_told_what_excludes_it() -> None:
     assert why(device) == f"{lacks} has 4 of google.com/tpu"
     gone = k.NodeSelector((k.SelectorTerm((k.Requirement("pool", "In", ("c", "d")),)),))
     affine = selection_of(k.PodSpec(affinity=k.Affinity(k.NodeAffinity(gone))))
-    assert why(affine) == f"{lacks} meets its nodeAffinity"
+    assert why(affine) == f"{lacks} matches its nodeAffinity"
     assert why(asks[1]) == "no node has the labels, taints and devices that all of its pods ask for"

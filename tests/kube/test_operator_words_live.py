@@ -40,14 +40,14 @@ async def test_kinds_that_are_not_installed_or_of_an_older_kant_are_named(
                 while (await api.create(queue(f"q{next(attempts)}", state="hold")))["spec"].get("state"):
                     await asyncio.sleep(0.1)
             answer = await people("admin", "hold", "queue/vision", code=2)
-            assert "queues there lack spec.state, as in an older Kant: `kant kube manifests` has them" in answer
+            assert "queues have no spec.state, as in an older Kant: apply the output of `kant kube manifests`" in answer
             await api.delete(f"{KINDS}/reservations.scheduling.kant.dev")
             async with asyncio.timeout(PATIENCE_S):
                 while "installed" not in (answer := await people("admin", "drain", "node/n0", code=2)):
                     await asyncio.sleep(0.1)
-            assert "Kant's kinds are not installed: `kant kube manifests` has them" in answer
+            assert "Kant's kinds are not installed: apply the output of `kant kube manifests`" in answer
             top = json.loads(await people("admin", "top", "--json"))
-            assert "none of reservations counts: these kinds are not installed" in top["unread"][0]
+            assert "reservations have no effect: these kinds are not installed" in top["unread"][0]
         finally:
             await install(api)
 

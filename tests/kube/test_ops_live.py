@@ -138,7 +138,7 @@ def talk(plane: ControlPlane) -> None:
     assert "queue vision has 4 GPUs left" in rows[train]["waits"] and rows[train]["untrusted"] == {"name": "train"}
     assert look.why(ida, train)["reason"]["why"] == "over-quota" and look.eta(ida)["jobs"][0]["job"] == train
     assert look.job(ida, train)["priority"] == 0
-    with pytest.raises(InputError, match="a job that Kant sees"):
+    with pytest.raises(InputError, match="a job that Kant schedules"):
         look.job(ida, f"{TEAM}/none")
     # The tenant holds what is theirs; a plan that was made before is void; of others they may touch nothing.
     plan = ida.plan(
@@ -146,8 +146,8 @@ def talk(plane: ControlPlane) -> None:
     )
     said = [(each["rule"], each["sentence"]) for each in plan["violations"]]
     assert said == [
-        ("own", "cancel needs the right to delete pods in namespace default"),
-        ("own", "drain needs the right to patch nodes"),
+        ("own", "cancel needs the permission to delete pods in namespace default"),
+        ("own", "drain needs the permission to patch nodes"),
     ]
     refused("violations", ida.apply, plan["plan_id"], "I can")
     hold = ida.plan([{"op": "hold", "job": train}])
@@ -227,7 +227,7 @@ async def submitted(api: Api, plane: ControlPlane, folder: Path) -> None:
     words = ("ops", "plan", "--submit", "gpus=2,time=1h,queue=infer,name=note", *where)
     elsewhere = await asyncio.to_thread(kant, *words, NAMESPACE, "--json", "--", "work")
     assert elsewhere.json()["violations"] == [
-        {"rule": "own", "sentence": f"submit needs the right to create jobs in namespace {NAMESPACE}", "order": 1}
+        {"rule": "own", "sentence": f"submit needs the permission to create jobs in namespace {NAMESPACE}", "order": 1}
     ]
     plan = await asyncio.to_thread(kant, *words, TEAM, "--json", "--", "work")
     assert plan.json()["can_be_applied"] and await api.list(jobs) == []
@@ -243,7 +243,7 @@ async def submitted(api: Api, plane: ControlPlane, folder: Path) -> None:
 async def written(api: Api, plane: ControlPlane) -> None:
     """Nobody writes in the name of another, and nobody changes what stands there."""
     (first, *_) = await api.list(OPERATIONS)
-    with pytest.raises(RefusedError, match="an entry of the audit never changes"):
+    with pytest.raises(RefusedError, match="an entry of the audit log cannot be changed"):
         await api.patch(f"{OPERATIONS}/{first['metadata']['name']}", {"spec": {"who": "nobody"}})
     world = KubeWorld(load(plane.kubeconfig("tenant")))
     body = operation(9999, "operator", "plan", b"{}")
@@ -288,14 +288,14 @@ async def each_order(api: Api, plane: ControlPlane) -> None:
     assert defragmentation["spec"]["mostMoves"] == 3
     await fails(Quota("vision", 1, "H100"), "a queue with a quota of GPUs of H100")
     await fails(Hold("first"), "NAMESPACE/NAME")
-    await fails(Submit(1, "1h"), "a command, and the image in which it runs in KANT_IMAGE")
+    await fails(Submit(1, "1h"), "a command, and its container image in the variable KANT_IMAGE")
     await fails(Preempt("default/first"), "whose pods are re-created by their owner")
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "1", "controller": True}
     owned = make_pod("owned", 0)
     owned["metadata"]["ownerReferences"] = [job | {"apiVersion": "example.com/v1", "kind": "Trial"}]
     owned["spec"]["nodeName"] = "n0"
     await api.create(owned)
-    await fails(Cancel("default/owned"), "delete Trial owner to withdraw this one")
+    await fails(Cancel("default/owned"), "to cancel this one, delete Trial owner")
     await give(Preempt("default/owned"), Cancel("default/first"))
     await api.until(lambda pods: not {pod["metadata"]["name"] for pod in pods} & {"first", "owned"})
 

@@ -123,7 +123,7 @@ async def test_a_tenant_holds_releases_and_lowers_what_is_theirs_and_nothing_els
         rank = {state.ids[row].partition("~")[0]: int(state.jobs[row, J_PRIORITY]) for row in state.running}
         assert (rank["blue/theirs"], rank["red/next"]) == (9, -5)
         said = await people("tenant", "hold", "next", "-n", TEAM, code=2)
-        assert "one that waits" in said
+        assert "a waiting job" in said
         for name, space in (("theirs", OTHER), ("next", TEAM)):
             await api.delete(f"/api/v1/namespaces/{space}/pods/{name}", grace_s=0)
         await asyncio.sleep(0.3)
@@ -160,12 +160,12 @@ async def test_an_operator_holds_queues_and_drains_nodes_and_kant_itself_may_not
         for words, sentence in (
             (("drain", "node/n7"), "an existing node, got 'n7'"),
             (("drain", "late"), "queue/NAME or node/NAME"),
-            (("hold", "node/n0"), "a node is drained"),
+            (("hold", "node/n0"), "a node can only be drained"),
             (("release", "node/n0"), "a node that was drained"),
             (("drain", "queue/none"), "an existing queue, got 'none'"),
             (("priority", "high", "late"), "a whole number, or `class`"),
-            (("priority", "5", "queue/vision"), "queues have weights"),
-            (("hold", "shelf/late"), "one of queue/NAME and node/NAME"),
+            (("priority", "5", "queue/vision"), "a queue has a weight"),
+            (("hold", "shelf/late"), "queue/NAME or node/NAME"),
         ):
             assert sentence in await people("operator", *words, code=2)
         await api.create(make_pod("more", 8, labels=of_queue("vision")))

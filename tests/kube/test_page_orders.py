@@ -68,7 +68,7 @@ def refuse(url: str, plane: ControlPlane) -> None:
         (f"{url}/v1/jobs/{TEAM}%2Ftrain/update", {"priority": 9}, mine, 403, "above that of the pod's PriorityClass"),
         (f"{url}/v1/jobs/{TEAM}%2Ftrain/update", {"priority": "9"}, mine, 400, "expected a priority"),
         (f"{url}/v1/jobs/{TEAM}%2Fnone/hold", {}, mine, 400, "expected a job or a pod of namespace red"),
-        (f"{theirs}/hold", {}, mine | {"Host": "evil.example"}, 403, "expected a caller in the pod itself"),
+        (f"{theirs}/hold", {}, mine | {"Host": "evil.example"}, 403, "expected a caller in the leader's pod"),
     ):
         got, found = ask(path, asked, **headers)
         assert (got, sentence in found["error"]) == (code, True), (path, got, found)

@@ -151,5 +151,5 @@ def test_a_pod_of_its_part_is_a_better_likeness_than_the_template() -> None:
 
 
 def test_a_template_that_is_none_is_refused_in_one_sentence() -> None:
-    with pytest.raises(InputError, match="the template of w, a part of set: expected a template of a pod"):
+    with pytest.raises(InputError, match="the template of w, a part of set: expected a valid pod template"):
         stand_ins(Part("w", 3, {"spec": {"containers": 7}}), 1, "set", SIBLING)

@@ -76,4 +76,4 @@ def test_a_remark_counts_the_nodes_that_are_full_of_pods_and_no_row_without_a_no
     harness.submit(make_job("one", 1, rules=(PodRules(amounts=((PODS, 1),)),)))
     harness.cycle()
     (node,) = harness.nodes_of("one")
-    assert node_remarks((), ("a", "b"), harness.state) == [f"node {node} has the most pods that it may have (1)"]
+    assert node_remarks((), ("a", "b"), harness.state) == [f"node {node} has reached its limit of 1 pods"]

@@ -147,7 +147,7 @@ def test_a_group_inside_the_gang_lies_in_one_domain_and_its_segments_inside() ->
     assert cuts == [(4, "spine", 0, (("leaf", 2),))] * 2 + [(4, "leaf", 2, ())]
     assert found.pods == tuple(one.metadata.name for one in pods)
     pods[0] = pod("a-0", 4, notes=own)
-    with pytest.raises(InputError, match="PodGroup a: expected pods that ask for the same, or no constraint"):
+    with pytest.raises(InputError, match="PodGroup a: expected pods with equal requests, or no topology constraint"):
         job_of("ml/g", pods, setting()._replace(child=child))
 
 
@@ -160,9 +160,9 @@ REFUSED = [
         pod(notes={f"{OWN}/topology-required": "pod"}),
         "expected a level of the fabric (node, leaf, spine) or a label: rack",
     ),
-    (pod(notes={f"{OWN}/segments": "leaf=2 spine=2"}), f"{OWN}/segments: expected in leaf a narrower level"),
-    (pod(notes={f"{OWN}/segments": "spine=8 leaf=3"}), "a narrower level, and a number of pods that divides 8"),
-    (pod(notes={f"{OWN}/segments": "leaf=4 leaf=2"}), "expected in leaf a narrower level"),
+    (pod(notes={f"{OWN}/segments": "leaf=2 spine=2"}), f"{OWN}/segments: expected a level narrower than leaf"),
+    (pod(notes={f"{OWN}/segments": "spine=8 leaf=3"}), "narrower than spine, with a number of pods that divides 8"),
+    (pod(notes={f"{OWN}/segments": "leaf=4 leaf=2"}), "expected a level narrower than leaf"),
     (pod(notes={CONSTRAINTS: '[{"topology": "rack", "size": 2, "sizes": [2]}]'}), "unknown field `sizes`"),
     (pod(notes={f"{OWN}/segments": "spine"}), f"{OWN}/segments: expected a whole number from 1"),
     (pod(notes={f"{OWN}/segments": " "}), f"{OWN}/segments: expected one level or more, such as spine=16 leaf=4"),
@@ -176,9 +176,9 @@ REFUSED = [
     (pod(notes={f"{OWN}/hold": "True"}), f"{OWN}/hold: expected true or false, got 'True'"),
     (pod(notes={f"{OWN}/movable": "yes"}), f"{OWN}/movable: expected true or false, got 'yes'"),
     (pod(notes={"x": "y" * (257 << 10)}), "pod ml/p, annotations: expected at most 256 KiB in all"),
-    (pod(notes={"gpu-fraction": "0.5"}), "expected a share of a GPU that KAI's own binder need not give out"),
-    (pod(affinity=k.Affinity(pod_affinity=WITH)), "podAffinity, namespaceSelector: expected no labels of namespaces"),
-    (pod(affinity=FAR), "podAntiAffinity, namespaceSelector: expected no labels of namespaces: Kant lacks the right"),
+    (pod(notes={"gpu-fraction": "0.5"}), "expected nvidia.com/gpumem or nvidia.com/gpumem-percentage"),
+    (pod(affinity=k.Affinity(pod_affinity=WITH)), "podAffinity, namespaceSelector: expected no such selector"),
+    (pod(affinity=FAR), "podAntiAffinity, namespaceSelector: expected no such selector: Kant has no permission"),
     (pod(active_deadline_seconds=0), "spec.activeDeadlineSeconds: expected a whole number from 1"),
 ]
 

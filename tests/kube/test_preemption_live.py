@@ -72,7 +72,7 @@ async def test_victims_go_with_grace_and_the_winner_comes_when_they_are_gone(api
         assert len(gangs) == 2 and len(bound(pods)) == 5 and driver.counts.evicted == 4
         assert await driver.notifier.recorder.drain(PATIENCE_S)
         told = await events(api, "Preempted")
-        assert len(told) == 4 and all("default/high takes its place (priority)" in event["note"] for event in told)
+        assert len(told) == 4 and all("preempted by default/high (priority)" in event["note"] for event in told)
         await until(api, lambda pods: all(condition(pod) for pod in pods if not pod["spec"].get("nodeName")))
         (await auditor.report()).assert_kept()
 

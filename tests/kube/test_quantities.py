@@ -109,8 +109,8 @@ def test_no_node_has_to_have_what_hami_gives_out() -> None:
 @pytest.mark.parametrize(
     ("resource", "queue", "refused"),
     [
-        ("nvidia.com/mig-1g.10gb", "team", "whole GPUs in queue team, whose quota does not count parts of them"),
-        ("nvidia.com/gpu.shared", "below", "whole GPUs in queue team, whose quota does not count parts of them"),
+        ("nvidia.com/mig-1g.10gb", "team", "whole GPUs in queue team, whose quota does not count parts of GPUs"),
+        ("nvidia.com/gpu.shared", "below", "whole GPUs in queue team, whose quota does not count parts of GPUs"),
         ("nvidia.com/mig-1g.10gb", "free", ""),
         ("nvidia.com/mig-1g.10gb", "nobody", ""),
         ("nvidia.com/gpu", "team", ""),

@@ -94,7 +94,7 @@ def test_who_may_not_list_namespaces_knows_those_that_are_listed_alone() -> None
     one = loose("team", {"namespaces": ["a"], "namespaceSelector": {"matchLabels": {"env": "x"}}})
     config, _ = queue_config_of([one])
     wrong = known.follow([one], config, None)
-    assert "spec.namespaceSelector: expected a right of Kant to list namespaces" in wrong["team"]
+    assert "spec.namespaceSelector: expected permission for Kant to list namespaces" in wrong["team"]
     assert not known.refuses("team", "a") and known.refuses("team", "b")
 
 
@@ -113,7 +113,7 @@ async def test_a_pod_of_another_namespace_is_refused_until_the_queue_is_for_it(a
         for space in ("red", "blue"):
             await api.create(make_pod(f"of-{space}", labels=of_queue("team"), namespace=space))
         await api.create(make_pod("anybody", labels=of_queue("free"), namespace="blue"))
-        refused = "queue team is below queue org, which is not for the pods of namespace blue"
+        refused = "queue team is below queue org, which does not accept pods of namespace blue"
         pods = await until(api, lambda pods: says(pods, "of-blue", refused) and bound(pods) == ["anybody", "of-red"])
         blue = next(pod for pod in pods if pod["metadata"]["name"] == "of-blue")
         assert condition(blue)["reason"] == "SchedulerError"

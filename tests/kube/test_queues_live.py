@@ -197,7 +197,7 @@ async def test_a_lender_takes_back_what_it_has_lent(api: Api, kant: Kant) -> Non
         told = await api.until(
             lambda found: sum(e["reason"] == "Preempted" for e in found) == 3, "/apis/events.k8s.io/v1/events"
         )
-        assert all("gives back to default/b" in e["note"] for e in told if e["reason"] == "Preempted")
+        assert all("returns borrowed quota, for default/b" in e["note"] for e in told if e["reason"] == "Preempted")
 
 
 @pytest.mark.parametrize(
@@ -232,13 +232,13 @@ async def test_a_queue_that_is_not_there_and_comes(api: Api, kant: Kant) -> None
     await api.apply([queue("a", 2)])
     async with kant():
         await api.create_all([make_pod("early", labels=of_queue("b")), make_pod("right", labels=of_queue("a"))])
-        pods = await until(api, lambda pods: says(pods, "early", "there is no queue b") and bound(pods) == ["right"])
+        pods = await until(api, lambda pods: says(pods, "early", "queue b does not exist") and bound(pods) == ["right"])
         assert condition(next(p for p in pods if p["metadata"]["name"] == "early"))["reason"] == "Queued"
         await api.apply([queue("b", 2)])
         await until(api, lambda pods: len(bound(pods)) == 2)
         await api.delete("/apis/scheduling.kant.dev/v1alpha1/queues/b")
         await api.create(make_pod("late", labels=of_queue("b")))
-        await until(api, lambda pods: says(pods, "late", "there is no queue b"))
+        await until(api, lambda pods: says(pods, "late", "queue b does not exist"))
 
 
 async def test_the_status_of_queues(api: Api, kant: Kant) -> None:
@@ -261,7 +261,7 @@ async def test_the_status_of_queues(api: Api, kant: Kant) -> None:
         assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "True", "Accepted")
         assert found["observedGeneration"] == 1
         found = await status(api, "queues", "lost", lambda s: s["conditions"][0]["status"] == "False")
-        assert "spec.parent: expected the name of a queue, got 'nowhere'" in found["conditions"][0]["message"]
+        assert "spec.parent: expected the name of another queue, got 'nowhere'" in found["conditions"][0]["message"]
         found = await status(api, "queues", "wrong", lambda s: s["conditions"][0]["status"] == "False")
         assert "minRun" in found["conditions"][0]["message"]
         await status(api, "queues", "a", lambda s: s.get("waiting") == 1 and s.get("running") == 3)

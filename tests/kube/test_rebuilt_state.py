@@ -204,7 +204,7 @@ def test_a_pod_of_which_a_new_state_has_said_nothing_is_told_by_what_stands_on_i
     )
     jobs, complaints = _names(driver, workloads)
     told = {name: sentence for (_, name), sentence in complaints.items()}
-    assert not jobs and told == {"old": "2 of the 3 pods exist", "new": "it has only just been seen: ask again"}
+    assert not jobs and told == {"old": "2 of the 3 pods exist", "new": "Kant has only just seen it: ask again"}
 
 
 async def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_whole_gpus_go_before_replicas_unless_the_pod_selects_these() -> None:
 def test_where_a_pod_may_have_one_replica_it_is_told_so() -> None:
     leader = Leader(cluster([Kind(2, 4, single=True)], [pod("p", Ask(2))]))
     (workload,) = leader.workloads.members.by_key.values()
-    assert workload.reason == "the nodes that it selects give each pod one replica of a GPU, and it asks for 2"
+    assert workload.reason == "the nodes that it selects allow one replica of a GPU for each pod, and it asks for 2"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_replicas_of_a_node_make_whole_gpus() -> None:
     seen = node_of(node("n0", Kind(2, 4)), levels)
     assert isinstance(seen, Seen) and seen.node.gpus == 2
     room: dict[str, str | int | float] = {NVIDIA: 7}
-    with pytest.raises(InputError, match="GPUs of 4 replicas each, got 7"):
+    with pytest.raises(InputError, match="a multiple of 4, the replicas of each GPU, got 7"):
         node_of(k.Node(k.Meta("n0", labels={REPLICAS: "4"}), k.NodeSpec(), k.NodeStatus(room, room)), levels)
     lost: dict[str, str | int | float] = {NVIDIA: 6}
     sick = k.Node(k.Meta("n0", labels={REPLICAS: "4"}), k.NodeSpec(), k.NodeStatus({NVIDIA: 8}, lost))

@@ -81,5 +81,5 @@ def test_a_pod_stays_in_its_node_pool_of_kai() -> None:
     assert isinstance(found, GangJob) and sets.is_nowhere(found.job)
     pooled = group("scheduling.run.ai", {"minMember": 1}, labels={NODE_POOL: "b"})
     assert pooled.node_pool == "b"
-    with pytest.raises(InputError, match=f"label {NODE_POOL}: expected that of its group, b, got 'a'"):
+    with pytest.raises(InputError, match=f"label {NODE_POOL}: expected its group's pool, b, got 'a'"):
         job_of("ml/g", [inside], given_, pooled)

@@ -84,7 +84,7 @@ async def test_segments_in_segments_lie_each_in_one_domain_of_their_level(
         assert len(set(ranks)) == 4 and all(len(set(ranks[at : at + 2])) == 1 for at in range(0, 8, 2))
         assert {frozenset(ranks[:4]), frozenset(ranks[4:])} == {frozenset({"n0", "n1"}), frozenset({"n2", "n3"})}
         await api.create_all(make_gang("late", 4, 8, annotations=dict(said)))
-        words = "fits in no spine: the best takes 0 of 4 pods, in segments of 2 that each lie in one leaf"
+        words = "fits in no spine: the best one has room for 0 of 4 pods, in segments of 2 that each lie in one leaf"
         await until(api, lambda pods: says(pods, "late-0", words))
         await api.create_all(make_gang("odd", 6, 8, annotations=dict(said)))
         await until(api, lambda pods: says(pods, "odd-0", "expected a length that divides 6"))

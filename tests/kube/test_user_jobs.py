@@ -267,9 +267,9 @@ def test_what_has_no_meaning_there_is_refused(words: str, sentence: str, capsys:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"image": ""}, "--image: expected the image"),
+        ({"image": ""}, "--image: expected the container image"),
         ({"command": ()}, "COMMAND: expected a program"),
-        ({"gpus": 0.5}, "--gpus: expected a whole number of GPUs for each pod"),
+        ({"gpus": 0.5}, "--gpus: expected a whole number of GPUs up to 1024"),
         ({"pods": 0}, "--pods: expected a whole number from 1"),
         ({"array": (0, 1), "pods": 2}, "--array: expected no --pods with it"),
         ({"queue": "a b"}, "--queue: expected a name of letters"),
@@ -445,7 +445,7 @@ def test_a_tenant_asks_when_a_job_would_start_and_nothing_is_left_of_the_questio
             "it is an answer"
         )
         refused = await user.kant("submit", *options, "--test-only", "--array", "0-3", "--", "true", code=2)
-        assert refused == "kant: --array: expected one job beside --test-only, got 4"
+        assert refused == "kant: --array: expected a single job with --test-only, got 4"
         assert list(await user.rows()) == [held], "the questions are deleted"
 
         gate = [{"name": TEST_GATE}]

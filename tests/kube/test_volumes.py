@@ -106,7 +106,7 @@ def test_claims_that_cannot_be_used_yet() -> None:
         with pytest.raises(NotYetError, match=sentence):
             check_claims(pod(name), known)
     check_claims(pod("here"), known)  # the scheduler chooses its volume
-    with pytest.raises(InputError, match="the right to list persistentvolumeclaims"):
+    with pytest.raises(InputError, match="permission for Kant to list persistentvolumeclaims"):
         check_claims(pod("slow"), known._replace(known=False))
 
 

@@ -164,7 +164,7 @@ async def test_storage_is_enough_for_all_claims_of_a_gang_or_it_goes_elsewhere(a
         await api.create(make_pod("p0", 0, **uses("p0")))  # zone b is all spoken for, though nothing is made yet
         await at(api, {"n0", "n1"}, "p0")
         await api.create(make_pod("p1", 0, **uses("p1")))
-        what = "no suitable node reaches enough storage for its claims (p1)"
+        what = "no suitable node has access to enough storage for its claims (p1)"
         await until(api, lambda pods: says(pods, "p1", what))
         await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/a", {"capacity": "0"})
         await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/b", {"capacity": "0"})
@@ -280,7 +280,7 @@ async def test_without_the_right_to_read_claims_pods_that_use_them_are_refused(a
     await api.create_all([make_pod("with", **uses("data")), make_pod("without")])
     async with kant(user="deputy"):
         pods = await until(
-            api, lambda pods: says(pods, "with", "expected the right to list") and bound(pods) == ["without"]
+            api, lambda pods: says(pods, "with", "expected permission for Kant to list") and bound(pods) == ["without"]
         )
         assert {condition(pod).get("reason") for pod in pods if pod["metadata"]["name"] == "with"} == {"SchedulerError"}
 

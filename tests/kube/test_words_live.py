@@ -33,7 +33,7 @@ async def answer(plane: ControlPlane, capsys: pytest.CaptureFixture[str], *words
 async def test_a_node_with_all_the_pods_that_it_may_have_is_named(
     api: Api, kant: Kant, plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "node n0 has the most pods that it may have (2)"
+    words = "node n0 has reached its limit of 2 pods"
     shut = "node n1 accepts no new pods (cordoned, not ready or malformed)"
     await api.create_all([make_node("n0", pods=2), make_node("n1", unschedulable=True)])
     odd = make_node("odd")

@@ -139,7 +139,7 @@ def test_who_keeps_its_gpus_is_stopped_and_a_limit_begins_the_tail(tmp_path: Pat
     [
         ("least = 32|least = 63", "the contract, batch: expected a batch from 63 to 64 that 5 GPUs share evenly"),
         ("least_gpus = 2|least_gpus = 0", "least_gpus: expected a whole number from 1 to 100,000, got 0"),
-        ("least_gpus = 2|least_gpus = 9", "the contract, least_gpus: expected GPUs from least_gpus (9) on"),
+        ("least_gpus = 2|least_gpus = 9", "the contract, least_gpus: expected a job with least_gpus (9) GPUs or more"),
         ("tail = 0.5|tail = 0.9", "tail: expected a number from 0 to 0.5, got 0.9"),
         ("least = 32|lest = 32", "only the keys least, most, per_gpu"),
     ],

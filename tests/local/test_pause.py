@@ -26,7 +26,7 @@ def test_all_starts_pause_also_over_a_restart(tmp_path: Path) -> None:
         waits = [kant.submit("sleep 0.1", gpus=1), kant.submit("sleep 0.1", gpus=1, queue="new")]
         why = {job: kant.client.get(kant.client.job(job, "why")) for job in waits}
         assert [answer["answer"]["sentence"] for answer in why.values()] == [
-            "queue default is on hold", "queue new is on hold",
+            "queue default is on hold: it starts no jobs", "queue new is on hold: it starts no jobs",
         ]  # fmt: skip
         assert states(kant) == {"default": "hold", "new": "hold"} and "hold" in verb("queue", *at).out
         kant.kill()

@@ -108,7 +108,7 @@ def test_no_more_starts_than_the_cap_allows_and_every_answer_knows(tmp_path: Pat
 
         def says() -> bool:
             why = verb("why", third, "--home", home).out
-            return "1 node with room: too little power" in why and f"job {second} ends" in why
+            return "1 node with room: not enough power" in why and f"job {second} ends" in why
 
         def waited() -> dict[str, int]:
             return dict(kant.client.get(f"/v1/jobs/{third}/why")["waited_us"])
@@ -144,7 +144,7 @@ def test_one_cap_holds_for_all_machines_together(tmp_path: Path) -> None:
 
             def says() -> bool:
                 why = verb("why", third, "--home", home).out
-                known = "too little power of all machines" in why and f"job {first} ends" in why
+                known = "not enough power of all machines" in why and f"job {first} ends" in why
                 return known and "starts now if" in why and "more node" not in why  # another brings no power
 
             assert eventually(says)

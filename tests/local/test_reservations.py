@@ -59,7 +59,7 @@ def test_who_is_in_the_way_is_named_and_what_cannot_be_is_refused(kant: Up) -> N
     said = verb("reserve", "b", "--gpus", "4", "--start", "45m", "--time", "5m", *at).refusal()
     assert "in the way: " in said and ("a" in said or f"job {block}" in said) and "it fits from" in said
     for arguments, expected in (
-        (("a", "--gpus", "1", "--time", "1h"), "name: expected one that no other reservation has, got 'a'"),
+        (("a", "--gpus", "1", "--time", "1h"), "name: expected a name that no other reservation has, got 'a'"),
         (("c", "--gpus", "9", "--time", "1h"), "gpus: expected at most 8, as many as the cluster has"),
         (("c", "--gpus", "1", "--time", "1h", "--within", "rack"), "within"),
         (("c", "--gpus", "1"), "--time and --end: expected one of them"),
@@ -68,7 +68,7 @@ def test_who_is_in_the_way_is_named_and_what_cannot_be_is_refused(kant: Up) -> N
     ):
         assert expected in verb("reserve", *arguments, *at).refusal()
     refused = verb("submit", "--reservation", "z", *at, "--", "true").refusal()
-    assert "expected an existing reservation that is not over (there is a), got 'z'" in refused
+    assert "expected an existing reservation that has not ended (there is a), got 'z'" in refused
     refused = verb("submit", "--reservation", "a", "--gpus", "4", *at, "--", "true").refusal()
     assert "gpus: expected at most 3, as many as reservation a has" in refused
 

@@ -120,7 +120,11 @@ def test_a_protected_job_that_runs_again_was_stopped_all_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "said"),
-    [(12, "quotas promise 52 GPUs of 48"), (4, "queue green has a quota below its protected jobs"), (8, None)],
+    [
+        (12, "quotas add up to 52 GPUs of 48"),
+        (4, "queue green has a quota below what its protected jobs hold"),
+        (8, None),
+    ],
 )
 def test_promises_of_quotas_are_kept(gpus: int, said: str | None) -> None:
     task = TASKS["quota-lend"]
@@ -274,7 +278,7 @@ def test_the_tools_are_those_of_the_server() -> None:
 @pytest.mark.parametrize(
     ("tool", "given", "said"),
     [
-        ("stop", {}, "there is no tool stop"),
+        ("stop", {}, "tool stop does not exist"),
         ("why", {}, "missing a required argument"),
         ("why", {"job": 5}, "Expected `str`"),
         ("why", {"job": "nobody"}, "a job"),
@@ -502,7 +506,7 @@ def test_a_model_at_an_endpoint_does_a_task(monkeypatch: pytest.MonkeyPatch) -> 
     assert (path, key, body["model"]) == ("/v1/chat/completions", "Bearer secret", "m-1")
     assert body["messages"][1] == {"role": "user", "content": task.text}
     assert {each["function"]["name"] for each in body["tools"]} == set(Tools(task.desk(task.world())).names)
-    assert "no JSON object" in asked[2][2]["messages"][-1]["content"]
+    assert "not a JSON object" in asked[2][2]["messages"][-1]["content"]
     assert [each["role"] for each in asked[-1][2]["messages"]] == ["system", "user"] + ["assistant", "tool"] * 3
 
 

@@ -335,7 +335,7 @@ def test_a_plan_that_costs_more_than_ever_is_not_applied_by_a_runbook() -> None:
     stop = [{"op": "preempt", "job": "big"}]
     simple(DeskTools(desk(early)), books, stop, "stop big").learn(True)
     found = simple(DeskTools(desk(late)), books, None, "stop big")
-    assert found.stopped == "gpu_hours_lost is larger than in any earlier plan"
+    assert found.stopped == "gpu_hours_lost is larger than in every plan that was learned"
     assert [step.call.tool for step in found.trace.steps] == ["plan"]
     assert simple(DeskTools(desk(small())), books, None, "stop big").trace.ended
 
@@ -422,12 +422,12 @@ def test_runbooks_come_back_from_their_files_as_they_were(tmp_path: Path) -> Non
     ("text", "said"),
     [
         ("name = 'a'", "tasks"),
-        ("name = 'a'\ntasks = []", "the words of at least one task"),
+        ("name = 'a'\ntasks = []", "at least one task"),
         ("name = 'a'\ntasks = ['x']\n[[step]]\nid = 's2'\ntool = 'jobs'\nafter = 's1'", "step s2, after"),
         ("name = 'a'\ntasks = ['x']\n[[step]]\nid = 's2'\ntool = 'jobs'\nwen = {}", "wen"),
         (
             "name = 'a'\ntasks = ['x']\n[[step]]\nid = 's'\ntool = 'jobs'\n[[step]]\nid = 's'\ntool = 'jobs'",
-            "each step once",
+            "a different id for each step",
         ),
         ("name = ", "TOML"),
     ],
@@ -540,7 +540,7 @@ def test_a_task_waits_for_one_that_is_about_the_same_thing_and_is_not_begun_wher
     assert [run.trace.ended for run in runs] == [True, True]
     assert tools.view().jobs["t1"].phase == "waiting"
     runs = run_together(tasks[:2], tools, lambda task, own: RunbookRun(task, own, Runbooks(), lambda trace: None))
-    assert runs[1].stopped == "it names something that `hold t1` names, and that task has not ended"
+    assert runs[1].stopped == "it depends on `hold t1`, which has not ended"
 
 
 @pytest.mark.parametrize(

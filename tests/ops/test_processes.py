@@ -92,7 +92,7 @@ def test_the_terminal_refuses_in_one_sentence(scenario: Path) -> None:
     assert "`colour`" in kant("ops", "plan", "--submit", "gpus=1,time=1h,colour=red", *where).refusal()
     assert "either" in kant("ops", "plan", "--hold", "second", "--journal", "x.jsonl", *where).refusal()
     plan = kant("ops", "plan", "--hold", "nobody", *where)
-    assert plan.code == 1 and "there is no job nobody" in plan.out
+    assert plan.code == 1 and "no waiting or running job has the id nobody" in plan.out
     small = scenario.parent / "limits.toml"
     small.write_text("[operator]\njobs = 0\n")
     held = kant("ops", "plan", "--hold", "second", *where, "--json").json()["plan_id"]

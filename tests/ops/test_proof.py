@@ -319,7 +319,7 @@ def test_another_scenario_does_not_take_over_the_audit(tmp_path: Path) -> None:
     own = Desk(small(), OPERATOR, Audit(tmp_path))
     own.apply(own.plan([{"op": "hold", "job": "t1"}])["plan_id"], "its data is late")
     other = parse_scenario(SMALL | {"cluster": "6x8"}).world()
-    with pytest.raises(InputError, match="when it is replayed"):
+    with pytest.raises(InputError, match="when the entries are replayed"):
         Desk(other, OPERATOR, Audit(tmp_path))
 
 
@@ -367,9 +367,9 @@ def test_a_change_of_a_cluster_is_over_when_the_leader_has_seen_it(monkeypatch: 
     ("pods", "lacks", "said"),
     [
         (1, ("services", "patch"), ""),
-        (2, ("services",), "submit needs the right to create services in namespace red"),
-        (2, ("patch",), "submit needs the right to patch jobs in namespace red"),
-        (1, ("create",), "submit needs the right to create jobs in namespace red"),
+        (2, ("services",), "submit needs the permission to create services in namespace red"),
+        (2, ("patch",), "submit needs the permission to patch jobs in namespace red"),
+        (1, ("create",), "submit needs the permission to create jobs in namespace red"),
     ],
 )
 def test_a_gang_needs_more_rights_than_a_job(

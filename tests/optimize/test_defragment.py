@@ -255,14 +255,14 @@ REFUSALS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a vm on no host": ({"block": 4, "hosts": [HOST], "vms": [VM | {"host": "b"}]}, ["vm v", "'b'"]),
     "a vm on no NUMA node": ({"block": 4, "hosts": [HOST], "vms": [VM | {"numa": 1}]}, ["vm v", "numa", "got 1"]),
     "a vm without cores": ({"block": 4, "hosts": [HOST], "vms": [VM | {"cores": 0}]}, ["vm v", "cores", "got 0"]),
-    "too many vms": ({"block": 4, "hosts": [HOST], "vms": [VM | {"cores": 9}]}, ["host a", "v is one too many"]),
+    "too many vms": ({"block": 4, "hosts": [HOST], "vms": [VM | {"cores": 9}]}, ["host a", "v does not fit"]),
     "a service twice": (
         {"block": 4, "hosts": [HOST], "vms": [VM | {"service": "s"}, VM | {"name": "w", "service": "s"}]},
         ["host a", "one vm of service s"],
     ),
     "cores that cannot be divided": (
         {"block": 4, "hosts": [{"name": "a", "numa": HOST["numa"] * 2}], "vms": [VM | {"cores": 3, "numa": None}]},
-        ["vm v", "2 NUMA nodes divide"],
+        ["vm v", "multiples of its 2 NUMA nodes"],
     ),
 }
 

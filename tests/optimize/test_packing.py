@@ -30,7 +30,7 @@ def test_a_node_that_is_exactly_full_is_not_overfull() -> None:
     pods = (PackingPod("runs", {"gpu": 3}, node="n"), PackingPod("fits", {"gpu": 1}), PackingPod("more", {"gpu": 2}))
     problem = Problem(PackingInstance((PackingNode("n", {"gpu": 4}),), pods))
     assert problem.violations((0, 0, -1)) == []
-    assert problem.violations((0, -1, 0)) == ["node n is overfull"]
+    assert problem.violations((0, -1, 0)) == ["node n holds more than it has"]
 
 
 @given(instances())

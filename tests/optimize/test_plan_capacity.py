@@ -140,7 +140,7 @@ jobnr. mode duration  R 1
         ("PRECEDENCE", "OTHER", "PRECEDENCE RELATIONS"),
         ("   1        1          1           2\n", "   1        1          2           2\n", "line 3"),
         ("   1        1          1           2\n", "   1        2          1           2\n", "one mode"),
-        ("1           2\n", "1           9\n", "successors that are jobs"),
+        ("1           2\n", "1           9\n", "successors that the file has"),
         ("  2      1     4       1\n", "", "every job once"),
         ("  2      1     4       1\n", "  2      1     x       1\n", "line 10"),
     ],

@@ -139,7 +139,7 @@ def test_a_picture_has_a_line_for_each_processor_and_all_of_the_same_width(seed:
         ('A100 = "3h", H100 = "2h"', 'V100 = "3h"', ["stage train, duration", "(A100)"]),
         ('"600GiB"', "600", ["line 18", "after.prepare", "10GiB"]),
         ('"600GiB"', '"600 apples"', ["line 18", "after.prepare", "10GiB"]),
-        ('bandwidth = "2GiB/s"', "", ["bandwidth", "data goes between stages"]),
+        ('bandwidth = "2GiB/s"', "", ["bandwidth", "stages send data"]),
         ('bandwidth = "2GiB/s"', 'bandwidth = "2GiB"', ["bandwidth", "10GiB/s"]),
         ('bandwidth = "2GiB/s"', 'bandwidth = "0GiB/s"', ["bandwidth", "more than 0"]),
         ("H100 = 2.5", "H100 = 0", ["speed", "above 0"]),

@@ -141,7 +141,7 @@ def test_a_request_that_never_ends_is_late() -> None:
         (("removal", "--rate", "0"), "--rate: expected a number of requests a second above 0"),
         (("removal", "--seconds", "nan"), "--seconds: expected a number of seconds from 0 on"),
         (("removal", "--runs", "0"), "--runs: expected"),
-        (("removal", "--router", "intelligent"), "--router: expected one that holds no requests"),
+        (("removal", "--router", "intelligent"), "--router: expected a router that holds back no requests"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words: tuple[str, ...], says: str) -> None:

@@ -148,7 +148,7 @@ def test_rates_of_clients_become_requests_at_those_rates(tmp_path: Path) -> None
         (
             "0,5,5",
             "--policy preemptive-priority --kv-offloading-size 1",
-            "--policy: expected one that does not preempt by priority, with host memory",
+            "--policy: expected a policy that does not preempt, with host memory",
         ),
         ("0,5,5", "--router best", "--router: expected one of round-robin"),
         ("0,5,5", "--engines 0", "--engines: expected a number of engines"),

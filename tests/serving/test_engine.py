@@ -485,7 +485,7 @@ def test_a_request_that_never_fits_is_refused_in_one_sentence() -> None:
     with pytest.raises(InputError, match="sliding_windows: expected only 0 with swap"):
         EngineSettings(LATENCY, 5, swap=True, sliding_windows=(0, 9))
     for windows in ((), (0, 1), (-1,), (0,) * 65):
-        with pytest.raises(InputError, match="the tokens of each of 1 to 64 KV groups' window"):
+        with pytest.raises(InputError, match="windows of 1 to 64 KV groups, each of 2 tokens or more"):
             EngineSettings(LATENCY, 5, sliding_windows=windows)
     with pytest.raises(InputError, match="policy: expected fcfs or priority"):
         EngineSettings(LATENCY, 5, policy="last")

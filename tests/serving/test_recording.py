@@ -109,7 +109,7 @@ def test_the_first_difference_is_named(tmp_path: Path) -> None:
         ({"prompt": -4}, "a shared prefix no longer than the prompt"),
         ({"prompt": 0, "prefix": 0}, "cell 7: request: expected a prompt and an output of at least one token"),
         ({"prompt": 10**15}, "at most 144 tokens, as many as the KV holds"),
-        ({"watermark": 1.0}, "cell 7: watermark: expected a share of the KV from 0 on, less than 1"),
+        ({"watermark": 1.0}, "cell 7: watermark: expected a share of the KV from 0 to less than 1"),
         ({"long_prefill_token_threshold": -1}, "cell 7: long_prefill_token_threshold: expected a whole number from 0"),
         ({"enable_chunked_prefill": False, "prompt": 80}, "at most 64 tokens, as many as a step computes"),
         ({"num_blocks": 1}, "cell 7: num_blocks: expected a whole number from 2"),

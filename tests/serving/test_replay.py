@@ -182,7 +182,7 @@ def test_a_day_with_prefill_and_decode_apart(tmp_path: Path) -> None:
         (("--split", "0:2"), "--split: expected PREFILL:DECODE"),
         (("--split", "1:1", "--replicas", "2"), "--replicas: expected none with --split"),
         (("--split", "1:1", "--kv-gb-s", "0"), "--kv-gb-s: expected a number of GB a second"),
-        (("--split", "1:1", "--engine", "sglang"), "--split: expected engines of vLLM"),
+        (("--split", "1:1", "--engine", "sglang"), "--split: expected vLLM engines"),
         (("--split", "1:1", "--swap"), "--split: expected no swap, and one KV group of full attention"),
     ):
         assert sentence in kant("serve", "whatif", path, *words).refusal()
@@ -204,7 +204,7 @@ def test_what_is_no_day_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert "--router: expected" in kant("serve", "whatif", path, "--slices", "2", "--router", "psychic").refusal()
     several = tmp_path / "several.jsonl"
     several.write_text(path.read_text() + day(tmp_path / "other.jsonl", 40, model="n").read_text())
-    assert "--served: expected which of the record's models: m, n" in kant("serve", "whatif", several).refusal()
+    assert "--served: expected one of the record's models: m, n" in kant("serve", "whatif", several).refusal()
     one = kant("serve", "whatif", several, "--served", "n", "--slices", "2", "--json").json()
     assert one["requests"] == 40
     failed = day(tmp_path / "failed.jsonl", 40, status=502)

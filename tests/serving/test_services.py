@@ -411,7 +411,7 @@ def test_the_command_says_what_became_of_the_services(tmp_path: Path) -> None:
     runs = kant(*both).json()["runs"]
     assert [run["services"][0]["requests"] for run in runs] == [found["requests"]] * 2
     assert runs[1]["services"] == [found]
-    assert "honours the bursts" in kant(*words, "--profile", "srtf").refusal()
+    assert "supports burst replicas" in kant(*words, "--profile", "srtf").refusal()
     jobs.write_text("id,submit_s,runtime_s,gpus\nchat,0,600,4\n")
     assert "with other names than services" in kant(*words).refusal()
     (tmp_path / "queues.toml").write_text('[[queue]]\nname = "train"\ngpus = 8\n')

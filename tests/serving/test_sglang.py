@@ -161,7 +161,7 @@ def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     )
     assert "expected fcfs with SGLang" in kant(*simulate, "sglang", "--policy", "mlfq").refusal()
     assert "--swap: expected False with SGLang" in kant(*simulate, "sglang", "--swap").refusal()
-    assert "--router: expected one that runs no copy" in kant(*simulate, "sglang", "--router", "block").refusal()
+    assert "--router: expected a router that runs no copy" in kant(*simulate, "sglang", "--router", "block").refusal()
     engine = new_engine(EngineSettings(LATENCY, 100, 1, prefix_cache=True, engine="sglang"))
     with pytest.raises(StateError, match="are not withdrawn"):
         engine.withdraw(engine.add(0.0, 10, 2))

@@ -59,7 +59,7 @@ def test_an_oracle_and_an_unused_signal_are_said(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text("arrival_s,prompt,output,priority\n0,50,4,0\n0.1,50,9,1\n")
     done = kant("serve", "compare", str(path), "--policy", "fcfs", "--policy", "srpt", "--engines", "1")
-    assert "srpt goes by the true outputs, an oracle: the requests have no prediction" in done.out
+    assert "srpt uses the true outputs as an oracle, as the requests have no prediction" in done.out
     assert "neither fcfs nor least-tokens uses the requests' priority" in done.out
     path.write_text("arrival_s,prompt,output,predicted\n0,50,4,5\n0.1,50,8,10\n")
     found = kant("serve", "simulate", str(path), "--policy", "past-future", "--router", "block", "--json").json()
@@ -73,9 +73,9 @@ def test_what_the_requests_lack_is_said() -> None:
     plain = Requests("plain", np.zeros(2), np.full(2, 9), np.full(2, 9))
     parts = {"plas": policy_named("plas"), "prefix": router_named("prefix")}
     assert said(plain, True, parts) == [
-        "plas goes by program, and no request has one",
-        "prefix goes by prefixes, and no two requests share one",
-        "prefix goes by program, and no request has one",
+        "plas uses programs, but no request has one",
+        "prefix uses prefixes, but no two requests share one",
+        "prefix uses programs, but no request has one",
     ]
     parts = {"fcfs": policy_named("fcfs"), "random": router_named("random")}
     shared = replace(plain, group=np.zeros(2, dtype=np.int64), prefix=np.full(2, 4))

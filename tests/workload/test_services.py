@@ -78,7 +78,7 @@ def test_a_window_without_the_core_has_no_bursts(tmp_path: Path) -> None:
     ("rows", "words"),
     [
         ("c,0,9,1,\nb,1,9,1,x\n", "job b, field core: expected the identifier of a job"),
-        ("c,0,9,1,\nb,1,9,1,c\na,2,9,1,b\n", "job a, field core: expected a job that is no burst"),
+        ("c,0,9,1,\nb,1,9,1,c\na,2,9,1,b\n", "job a, field core: expected a job that is not a burst"),
         ("b,0,9,1,c\nc,1,9,1,\n", "job b, field core: expected a job that is submitted before"),
         ("b,0,9,1,b\n", "job b, field core"),
     ],

@@ -107,8 +107,8 @@ CASES = {
     "list": (Q + "borrowing_limit = []", FIRST + ", [[queue.quota]] 1, borrowing_limit: expected a number"),
     "quota twice": (Q + "[[queue.quota]]\n", "t.toml, queue 'a', quota 2: expected one quota for gpu in each queue"),
     "name twice": (A + A, "t.toml, queue 'a', name: expected a name that no other queue has, got 'a'"),
-    "no parent": (A + "parent = 'b'", "t.toml, queue 'a', parent: expected the name of a queue, got 'b'"),
-    "cycle": (A + "parent = 'a'", "t.toml, queue 'a', parent: expected a queue that is not below it, got 'a'"),
+    "no parent": (A + "parent = 'b'", "t.toml, queue 'a', parent: expected the name of another queue, got 'b'"),
+    "cycle": (A + "parent = 'a'", "t.toml, queue 'a', parent: expected a queue that is not below this one, got 'a'"),
     "budget of nothing": (A + "budget = {}", FIRST + ", [queue.budget], hard: expected GPU-hours as a number above 0"),
     "no budget": (
         A + "budget = {user_soft = 0}",

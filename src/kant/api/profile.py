@@ -61,7 +61,7 @@ class Profile:
         if changed.order.shares and not changed.discipline.quotas:
             honouring = [tag for tag, found in policies("discipline").items() if found.type.quotas]  # type: ignore[attr-defined]
             got = str(changed.discipline.__struct_config__.tag)
-            raise InputError(f"{title}: discipline", f"one of {', '.join(honouring)} with an order of queues", got)
+            raise InputError(f"{title}: discipline", f"one of {', '.join(honouring)}, as the order ranks queues", got)
         return Profile(changed)
 
     @property

@@ -86,9 +86,9 @@ def affinity_of(job: Job) -> Affinity | None:
         if level not in ("", *LEVELS):
             raise StateError(f"job {job.id!r} asks for the level {level!r}; expected one of {', '.join(LEVELS)}")
     if job.near and not job.affinity_group:
-        raise StateError(f"job {job.id!r} wants to be near an affinity group; expected the name of one")
+        raise StateError(f"job {job.id!r} prefers to be near an affinity group; expected the name of one")
     if job.apart and any(group.within for group in job.groups):
-        raise StateError(f"job {job.id!r} wants its pods apart and in segments; expected one of these")
+        raise StateError(f"job {job.id!r} asks for its pods apart and in segments; expected only one of these")
     apart = job.apart if job.pods > 1 or job.affinity_group else ""
     if not job.affinity_group and not apart:
         return None
@@ -112,7 +112,7 @@ NO_RULES = PodRules()
 def rules_of(job: Job) -> tuple[PodRules, ...]:
     """Return `Ask.rules` of a job, each in canonical order. Raises StateError for rules that cannot be counted."""
     if len(job.rules) not in (1, len(job.groups)):
-        raise StateError(f"job {job.id!r} has {len(job.rules)} rules for {len(job.groups)} groups; expected one each")
+        raise StateError(f"job {job.id!r} has {len(job.rules)} rules for {len(job.groups)} groups; expected as many")
     found = tuple(_in_order(job, rules) for rules in job.rules)
     if len(found) < len(job.groups):
         found *= len(job.groups)
@@ -213,7 +213,7 @@ def check_elastic(job: Job, ask: Ask) -> None:
     if ask.affinity is not None or any(group.within for group in job.groups):
         raise StateError(
             f"elastic gang {job.id!r} asks for segments, its pods apart or an affinity group; "
-            "expected none of these beside a floor"
+            "expected none of these with a floor"
         )
 
 
@@ -223,8 +223,8 @@ def check_rules(job: Job, ask: Ask) -> None:
         ask.affinity is not None or any(group.within for group in job.groups)
     ):
         raise StateError(
-            f"job {job.id!r} has rules among pods of several nodes, and segments, its pods apart or an affinity group; "
-            "expected one of these"
+            f"job {job.id!r} has affinity rules over several nodes, and segments, its pods apart or an affinity group; "
+            "expected only one of these"
         )
 
 
@@ -273,4 +273,4 @@ def check_cuts(job: Job) -> None:
                 )
             around = segment
         if group.inner and not group.within:
-            raise StateError(f"a group of job {job.id!r} cuts segments further; expected `within` for the widest")
+            raise StateError(f"a group of job {job.id!r} has only inner segments; expected `within` too")

@@ -14,15 +14,15 @@ from kant.model.units import FOREVER, GPU
 def booked(state: StateData, event: ev.GpusBooked) -> None:
     name, booking = event.reservation, Booking(event.start, event.end, event.allocation, event.user)
     if not name or not event.start < event.end <= FOREVER:
-        raise StateError(f"reservation {name!r} is over no time: [{event.start}, {event.end})")
+        raise StateError(f"reservation {name!r} has an empty time range: [{event.start}, {event.end})")
     before = state.bookings.get(name)
     if before is not None and before.start <= event.time:
-        raise StateError(f"reservation {name!r} has begun and cannot be booked anew")
+        raise StateError(f"reservation {name!r} has begun and cannot be booked again")
     for node, devices, milli, tag in event.allocation[:, [NODE, MASK, MILLI, TAG]].tolist():
         if not 0 <= node < len(state.nodes) or devices <= 0 or devices >> state.nodes[node].gpus:
-            raise StateError(f"reservation {name!r} books devices that are not there")
+            raise StateError(f"reservation {name!r} books devices that do not exist")
         if milli != GPU or tag <= 0:
-            raise StateError(f"reservation {name!r} books parts of GPUs; expected whole ones")
+            raise StateError(f"reservation {name!r} books parts of GPUs; expected whole GPUs")
     for other, own in state.bookings.items():
         if other != name and own.end > event.time and overlap(own, booking):
             raise StateError(f"reservations {other!r} and {name!r} book the same GPUs")
@@ -35,7 +35,7 @@ def booked(state: StateData, event: ev.GpusBooked) -> None:
 def unbooked(state: StateData, event: ev.BookingEnded) -> None:
     booking = state.bookings.pop(event.reservation, None)
     if booking is None:
-        raise StateError(f"there is no reservation {event.reservation!r}")
+        raise StateError(f"reservation {event.reservation!r} does not exist")
     _changed(state, booking)
 
 

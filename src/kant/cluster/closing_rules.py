@@ -43,7 +43,7 @@ def closing_rules(table: Table, counters: Counters, rules: PodRules) -> list[tup
 def rule_words(rule: Rule) -> str:
     """Return a rule or an amount in words."""
     if isinstance(rule, tuple):
-        return f"too little {rule[0]}"
+        return f"not enough {rule[0]}"
     where = "" if rule.topology == HOST else f" in one {rule.topology}"
     match rule:
         case PodAntiAffinity(pod_class=name):

@@ -66,4 +66,4 @@ class CompetingJobs:
         for bits, group in self.groups.items():
             for own, every in ((group.pending, state.pending), (group.running, state.running)):
                 if list(own) != [row for row in every if state.shape_of(row).pool_bits == bits]:
-                    raise StateError("does not hold: the jobs that compete for some pools are those that they admit")
+                    raise StateError("violated invariant: the jobs that compete for pools are those that may use them")

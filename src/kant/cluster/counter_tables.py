@@ -286,9 +286,9 @@ class CounterTables:
             rows = {row: domain for domain, own in self.members[name].items() for row in own}
             there = {row: self.domain(name, row) for row in range(len(self.state.table))}
             if rows != {row: domain for row, domain in there.items() if domain is not None}:
-                raise StateError(f"does not hold: topology {name!r} has the domains that its nodes say")
+                raise StateError(f"violated invariant: topology {name!r} has the domains that its nodes name")
         self._recount(self.counters.counters)
         self.state.log[:] = log
         for table, known in zip(self.state.tables, before, strict=True):
             if not np.array_equal(table, known):
-                raise StateError("does not hold: every domain counts the pods that are there")
+                raise StateError("violated invariant: every domain counts the pods in it")

@@ -87,7 +87,7 @@ def without(allocation: Allocation, pieces: Allocation) -> Allocation:
                 for column in (PODS, CPU, MEMORY):
                     row[column] -= piece[column]
                 if row[PODS] == 0 and (row[MASK] or row[CPU] or row[MEMORY]):
-                    raise StateError(f"piece {piece} leaves devices without a pod")
+                    raise StateError(f"removing piece {piece} leaves devices without a pod")
                 break
         else:
             raise StateError(f"piece {piece} is not held")

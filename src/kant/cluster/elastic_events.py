@@ -17,7 +17,7 @@ from kant.model.units import FOREVER
 
 
 def not_free(job: str, allocation: Allocation, piece: int) -> StateError:
-    return StateError(f"job {job!r} was given what is not free: piece {allocation[piece].tolist()}")
+    return StateError(f"job {job!r} was given resources that are not free: piece {allocation[piece].tolist()}")
 
 
 def grown(state: StateData, event: ev.JobGrown) -> None:
@@ -25,7 +25,7 @@ def grown(state: StateData, event: ev.JobGrown) -> None:
     more = state.shapes.counted(state.shape_of(row), event.allocation)
     wider = np.concatenate([held, more])
     if len(event.allocation) == 0 or pods_by_group(state.shape_of(row), wider) is None:
-        raise StateError(f"job {event.job!r} grew by other than pods up to its ceiling")
+        raise StateError(f"job {event.job!r} grew by no pods, or beyond its ceiling")
     missing = c.take(state.table, state.log, state.pools, more, state.shapes.demands)
     if missing >= 0:
         raise not_free(event.job, more, missing)
@@ -37,7 +37,7 @@ def shrunk(state: StateData, event: ev.JobShrunk) -> None:
     less = state.shapes.counted(state.shape_of(row), event.allocation)
     rest = without(held, less)
     if len(event.allocation) == 0 or pods_by_group(state.shape_of(row), rest) is None:
-        raise StateError(f"job {event.job!r} shrank by other than pods above its floor")
+        raise StateError(f"job {event.job!r} shrank by no pods, or below its floor")
     c.give(state.table, state.log, state.pools, less, state.shapes.demands)
     state.capacity_version += 1
     holds_now(state, row, rest, event.cost, event.time)
@@ -48,10 +48,10 @@ def scaled(state: StateData, event: ev.JobScaled) -> None:
     row, jobs = state.row_of(event.job), state.jobs
     held = state.running.get(row)
     if held is None:
-        raise StateError(f"job {event.job!r} was scaled without running")
+        raise StateError(f"job {event.job!r} was scaled while it was not running")
     before = state.live[row]
     if [group.demand for group in event.groups] != [group.demand for group in before.groups]:
-        raise StateError(f"job {event.job!r} was scaled to pods that ask for something else")
+        raise StateError(f"job {event.job!r} was scaled to pods with other requests")
     job = replace(
         before, groups=event.groups, models=event.models, flavors=event.flavors, roles=event.roles,
         node_set=event.node_set,
@@ -59,7 +59,7 @@ def scaled(state: StateData, event: ev.JobScaled) -> None:
     shape = state.shapes.of(job)
     counts = shape.ceiling or tuple(group.count for group in shape.groups)
     if pods_by_group(dataclasses.replace(shape, ceiling=counts), held) is None:
-        raise StateError(f"job {event.job!r} was scaled to other groups than it holds pods of")
+        raise StateError(f"job {event.job!r} was scaled to groups that do not match the pods that it holds")
     progress = state.elastic.get(row)
     if progress is not None:
         progress.settle(jobs, row, event.time)
@@ -83,9 +83,9 @@ def elastic_gang(state: StateData, job: str, cost: int) -> tuple[int, Allocation
     """Return the row of a running elastic gang, and what it holds."""
     row = state.row_of(job)
     if row not in state.elastic or row not in state.running:
-        raise StateError(f"job {job!r} is no elastic gang that runs")
+        raise StateError(f"job {job!r} is not a running elastic gang")
     if not 0 <= cost < FOREVER:
-        raise StateError(f"a new size costs job {job!r} {cost}: not a time")
+        raise StateError(f"job {job!r} cannot be resized at a cost of {cost}: not a time")
     return row, state.running[row]
 
 

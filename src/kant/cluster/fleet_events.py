@@ -28,7 +28,7 @@ def joined(state: StateData, event: ev.NodesJoined) -> None:
     nodes, rows_of = event.nodes, state.node_rows
     names = {node.name for node in nodes}
     if not nodes or "" in names or len(names) < len(nodes) or names & rows_of.index.keys():
-        raise StateError("nodes join that have no name, or that are there already; expected new ones, each once")
+        raise StateError("joining nodes have no name or exist already; expected new nodes, each once")
     _check(state, nodes)
     booked = {node for own in state.bookings.values() if own.end > event.time for node in own.devices()}
     rows = rows_of.rows_for(nodes, booked)
@@ -55,10 +55,10 @@ def joined(state: StateData, event: ev.NodesJoined) -> None:
 def left(state: StateData, event: ev.NodesLeft) -> None:
     rows = [node_of(state, name) for name in event.nodes]
     if not rows or len(set(rows)) < len(rows):
-        raise StateError("nodes leave that are unknown, or named twice")
+        raise StateError("leaving nodes are none, or named twice")
     for name in event.nodes:
         if is_in_use(state, name):
-            raise StateError(f"node {name!r} leaves while a job holds something there")
+            raise StateError(f"node {name!r} leaves while a job holds resources of it")
     if state.left is None:
         state.left = state.empty.copy()
     slots = c.devices_of(state.table)
@@ -81,7 +81,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
         return
     _check(state, (node,))
     if not stays_on(state, node):
-        raise StateError(f"what is held on node {node.name!r} would not fit on it as it is described now")
+        raise StateError(f"node {node.name!r} is now described with less than jobs hold there")
     for follower in state.followers:
         follower.node_changed(row, event.time)  # so that followers update the groups of the old pool
     used = _used(state, row)

@@ -92,12 +92,12 @@ class ClusterHealth:
             if table[node, c.STATUS] != NodeStatus.RETIRED and slots[node, : spec.gpus].any()
         }
         if missing != self.lost:
-            raise StateError("does not hold: the devices that are lost are those that the nodes lack")
+            raise StateError("violated invariant: the lost devices are those that the nodes lack")
         if any(table[node, c.STATUS] != NodeStatus.DRAINING for node in self.drains):
-            raise StateError("does not hold: only a draining node has a time by which it is empty")
+            raise StateError("violated invariant: only a draining node has a time by which it is empty")
         if self._failed != set((table[:, c.STATUS] == NodeStatus.FAILED).nonzero()[0].tolist()):
-            raise StateError("does not hold: the nodes that have failed are those of that status")
+            raise StateError("violated invariant: failed nodes are those with this status")
         if not self.bad.keys() <= live or not self.broken.keys() <= pending:
-            raise StateError("does not hold: bad nodes are those of live jobs, and broken jobs wait")
+            raise StateError("violated invariant: bad nodes are those of live jobs, and broken jobs wait")
         if any(len(nodes) > REMEMBERED or len(set(nodes)) < len(nodes) for nodes in self.bad.values()):
-            raise StateError(f"does not hold: a job remembers at most {REMEMBERED} bad nodes, each once")
+            raise StateError(f"violated invariant: a job remembers at most {REMEMBERED} bad nodes, each once")

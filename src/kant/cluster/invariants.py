@@ -30,53 +30,53 @@ def check(state: StateData) -> None:
         c.set_lost(fresh, scratch, ignored, node, state.nodes[node].gpus, lost)
     for row, allocation in state.running.items():
         _say(c.take(fresh, scratch, ignored, allocation, state.shapes.demands) < 0,
-             f"job {state.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
+             f"job {state.ids[row]!r} holds only resources of nodes in service that no other job holds")  # fmt: skip
         at, count = state.jobs[row, [c.J_PIECE, c.J_PIECES]].tolist()
         _say(np.array_equal(state.pieces[at : at + count], allocation),
              f"the table of pieces has what job {state.ids[row]!r} holds")  # fmt: skip
         shape = state.shape_of(row)
         _say(not shape.ceiling or pods_by_group(shape, allocation) is not None,
-             f"elastic gang {state.ids[row]!r} holds between its floor and its ceiling")  # fmt: skip
+             f"elastic gang {state.ids[row]!r} holds pods from its floor to its ceiling")  # fmt: skip
         _say(int(allocation[:, pl.PODS].sum()) == state.jobs[row, c.J_PODS],
-             f"the gang of job {state.ids[row]!r} is placed in part")  # fmt: skip
+             f"the gang of job {state.ids[row]!r} is placed as a whole")  # fmt: skip
         _say(bool(shape.ceiling) or _pods_by_group(allocation) == [group.count for group in shape.groups],
              f"job {state.ids[row]!r} holds as many pods of each group as the group has")  # fmt: skip
         _say(pl.gpu_milli(allocation) == state.jobs[row, c.J_MILLI],
-             f"job {state.ids[row]!r} holds other GPUs than it asked for")  # fmt: skip
+             f"job {state.ids[row]!r} holds the GPUs that it requests")  # fmt: skip
         _say(_slices_as_asked(state, state.shape_of(row), allocation),
-             f"job {state.ids[row]!r} holds MIG slices that are no instance of its profile")  # fmt: skip
+             f"job {state.ids[row]!r} holds MIG slices that form instances of its profile")  # fmt: skip
         _say(_islands_kept(state, state.shape_of(row), allocation),
-             f"a pod of job {state.ids[row]!r} that wants one NVLink island is spread over several")  # fmt: skip
+             f"a pod of job {state.ids[row]!r} that requires one NVLink island is inside one")  # fmt: skip
     _say(
         np.array_equal(fresh, state.table),
-        "what is free plus what is used is what there is, on every node",
+        "free and used resources add up to all resources on every node",
     )
     _say(np.array_equal(pool_totals(fresh, len(ignored))[:, : c.P_FREED], state.pools[:, : c.P_FREED]),
          "the totals of each pool are the sums over its nodes")  # fmt: skip
     status = state.jobs[: len(state.ids), c.J_STATUS]
     _say(not (state.pending.keys() & state.running.keys()), "a job waits or runs, never both")
     _say(set(state.pending) == set(np.flatnonzero(status == JobStatus.PENDING).tolist()),
-         "every job that is pending is in the queue: none is lost")  # fmt: skip
+         "every pending job is in the queue")  # fmt: skip
     _say(set(state.running) == set(np.flatnonzero(status == JobStatus.RUNNING).tolist()),
-         "every job that runs holds an allocation")  # fmt: skip
+         "every running job holds an allocation")  # fmt: skip
     _say(state.live.keys() == state.pending.keys() | state.running.keys(), "the live jobs wait or run")
     if state.preemptible is not None:
         counted = PreemptibleCounts(state.jobs, state.running)
         _say(state.preemptible.counts == counted.counts,
-             "the preemptible jobs are counted by priority while they run")  # fmt: skip
+             "running preemptible jobs are counted by priority")  # fmt: skip
     affinities = {row: state.shape_of(row).affinity for row in state.running}
     members = {(affinity.group, row) for row, affinity in affinities.items() if affinity is not None and affinity.group}
     _say({(group, row) for group, rows in state.affinity_members.items() for row in rows} == members,
-         "the companions of an affinity group are its running jobs")  # fmt: skip
+         "the members of an affinity group are its running jobs")  # fmt: skip
     _say(state.waiting_milli == sum(int(state.jobs[row, c.J_MILLI]) for row in state.pending),
-         "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
+         "the waiting GPUs are the sum over the pending jobs")  # fmt: skip
     _say(state.prices.keys() <= state.live.keys(), "only live jobs have a price")
     _say(state.elastic.keys() == {row for row in state.live if state.shape_of(row).ceiling},
          "the progress of elastic gangs is known while they live")  # fmt: skip
     named = list(map(state.ids.__getitem__, state.rows.values())) == [*state.rows]
     _say(named and state.live.keys() <= {*state.rows.values()}, "a live job is known by its name, and has one row")
     _check_rows(state)
-    _say(state.reserved.keys() <= state.pending.keys(), "only a job that waits is promised a place")
+    _say(state.reserved.keys() <= state.pending.keys(), "only a waiting job has a reservation")
     booked = [one for one in state.bookings.values() if one.end > state.now]
     _say(not any(overlap(one, two) for one, two in combinations(booked, 2)), "no GPU is booked twice at a time")
     state.health.check(state.table, state.nodes, state.live.keys(), state.pending.keys())
@@ -90,33 +90,33 @@ def check(state: StateData) -> None:
 def _check_rows(state: StateData) -> None:
     """Check that the rows of the tables match their nodes."""
     slots, there = c.devices_of(state.table), state.node_index
-    _say(len(state.nodes) == len(state.table) == len(state.empty), "every row of the table has its node, or none")
+    _say(len(state.nodes) == len(state.table) == len(state.empty), "every row of the table has a node or is empty")
     _say({row: state.nodes[row].name for row in there.values()} == {row: name for name, row in there.items()},
          "a node is in one row, and known by its name")  # fmt: skip
     retired = np.flatnonzero(state.table[:, c.STATUS] == NodeStatus.RETIRED).tolist()
     _say(not there.keys() & {""} and sorted([*there.values(), *retired]) == list(range(len(state.table))),
-         "a row has a node that is there, or is retired")  # fmt: skip
+         "a row has an existing node, or is retired")  # fmt: skip
     for row, node in enumerate(state.nodes):
         fresh = state.empty[row].copy()
         if row in retired:
             retire_row(fresh, slots)
         else:
             write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
-        _say(np.array_equal(fresh, state.empty[row]), f"an empty row {row} is {node.name!r} with nothing on it")
+        _say(np.array_equal(fresh, state.empty[row]), f"the empty row {row} is {node.name!r} when empty")
         if state.left is not None and node is not NO_NODE:
             write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
-            _say(np.array_equal(fresh[: c.REVISION], state.left[row, : c.REVISION]), f"{node.name!r} may come back")
+            _say(np.array_equal(fresh[: c.REVISION], state.left[row, : c.REVISION]), f"{node.name!r} keeps its row")
     domains, said = place_columns(state.node_rows.places), True
     for own, fresh in zip(state.empty[:, PLACE].T.tolist(), domains.T.tolist(), strict=True):
         said = said and len(set(zip(own, fresh, strict=True))) == len(set(own)) == len(set(fresh))
         said = said and max(own) < len(own)
     _say(said and all((table[:, PLACE] == state.empty[:, PLACE]).all() for table in state.tables),
-         "two nodes are in one domain if they say so, and domains have small numbers")  # fmt: skip
+         "two nodes are in one domain if both name it, and domains have small numbers")  # fmt: skip
     _say(state.shapes.node_sets.pool_of == state.table[:, c.POOL].tolist(), "the pool of each row is known")
     state.shapes.node_sets.check()
     state.counter_tables.check()
     for row, held in ((row, one.allocation) for row, one in state.reserved.items()):
-        _say(not np.isin(held[:, pl.NODE], retired).any(), f"job {state.ids[row]!r} is promised a node that is there")
+        _say(not np.isin(held[:, pl.NODE], retired).any(), f"job {state.ids[row]!r} has reserved existing nodes")
 
 
 def _pods_by_group(allocation: Allocation) -> list[int]:
@@ -160,4 +160,4 @@ def _islands_kept(state: StateData, shape: Shape, allocation: Allocation) -> boo
 
 def _say(holds: bool | np.bool_, invariant: str) -> None:
     if not holds:
-        raise StateError(f"does not hold: {invariant}")
+        raise StateError(f"violated invariant: {invariant}")

@@ -27,14 +27,14 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
         raise StateError(f"job {job.id!r} was submitted twice")
     numbers = (job.submit, job.estimate, job.priority, job.limit, job.due, job.checkpoint, job.retries)
     if max(map(abs, numbers)) >= FOREVER:
-        raise StateError(f"job {job.id!r} has a number beyond 62 bits")
+        raise StateError(f"job {job.id!r} has a number of more than 62 bits")
     row = len(state.ids)
     if row == len(state.jobs):
         state.jobs = c.longer(state.jobs)
     shape = state.shapes.of(job)
     base = state.row_of(job.base_job) if job.base_job else -1
     if base >= 0 and base not in state.live:
-        raise StateError(f"job {job.id!r} is a burst replica of {job.base_job!r}, which has left")
+        raise StateError(f"job {job.id!r} is a burst replica of {job.base_job!r}, which has ended")
     quotas = state.quota_usage
     name = job.queue
     if quotas.shared:
@@ -86,10 +86,10 @@ def run_time_promises(state: StateData, job: Job, queue: int, user: int) -> tupl
 def started(state: StateData, event: ev.JobStarted) -> None:
     row, now, jobs = state.rows.get(event.job, -1), event.time, state.jobs
     if row not in state.pending:
-        raise StateError(f"job {event.job!r} started without waiting")
+        raise StateError(f"job {event.job!r} started while it was not waiting")
     shape = state.shapes.shapes[jobs.item(row, c.J_SHAPE)]
     if shape.ceiling and pods_by_group(shape, event.allocation) is None:
-        raise StateError(f"job {event.job!r} started with other than its floor up to its ceiling")
+        raise StateError(f"job {event.job!r} started with fewer pods than its floor or more than its ceiling")
     allocation = event.allocation
     if state.shapes.counts or allocation.shape[1] < WIDTH:
         allocation = state.shapes.counted(shape, allocation)
@@ -158,10 +158,10 @@ def refused(state: StateData, event: ev.JobRefused) -> None:
 def found(state: StateData, event: ev.JobFound) -> None:
     row = state.row_of(event.job)
     if row not in state.pending:
-        raise StateError(f"job {event.job!r} was found bound without waiting")
+        raise StateError(f"job {event.job!r} was found bound while it was not waiting")
     nodes = event.allocation[:, NODE]
     if len(nodes) == 0 or nodes.min() < 0 or nodes.max() >= len(state.nodes):
-        raise StateError(f"job {event.job!r} was found bound to nodes that are not there")
+        raise StateError(f"job {event.job!r} was found bound to nodes that do not exist")
     state.health.broken[row] = state.shapes.counted(state.shape_of(row), event.allocation)
 
 
@@ -180,7 +180,7 @@ def cancelled(state: StateData, event: ev.JobCancelled) -> None:
 def progressed(state: StateData, event: ev.JobProgressed) -> None:
     row = state.row_of(event.job)
     if row not in state.running:
-        raise StateError(f"job {event.job!r} made progress without running")
+        raise StateError(f"job {event.job!r} made progress while it was not running")
     progress = state.elastic.get(row)
     if progress is not None:
         progress.settle(state.jobs, row, event.time)
@@ -201,7 +201,7 @@ def protected(state: StateData, event: ev.JobProtected) -> None:
     row = state.row_of(event.job)
     job = state.live.get(row)
     if job is None:
-        raise StateError(f"job {event.job!r} has left, and nobody stops it")
+        raise StateError(f"job {event.job!r} has ended and cannot be stopped")
     preemptible = int(job.preemptible and not event.by)
     if preemptible == state.jobs[row, c.J_PREEMPTIBLE]:
         return
@@ -219,7 +219,7 @@ def protected(state: StateData, event: ev.JobProtected) -> None:
 def priced(state: StateData, event: ev.JobPriced) -> None:
     row = state.row_of(event.job)
     if row not in state.live:
-        raise StateError(f"job {event.job!r} has left, and nobody stops it")
+        raise StateError(f"job {event.job!r} has ended and cannot be stopped")
     if event.price >= 0:
         state.prices[row] = event.price
     else:
@@ -229,7 +229,7 @@ def priced(state: StateData, event: ev.JobPriced) -> None:
 def awaits_node(state: StateData, event: ev.JobAwaitsNode) -> None:
     row = state.row_of(event.job)
     if row not in state.pending:
-        raise StateError(f"job {event.job!r} awaits a node without waiting")
+        raise StateError(f"job {event.job!r} awaits a node while it is not waiting")
     if event.awaits:
         state.without_node.pop(row, None)
     else:
@@ -240,9 +240,9 @@ def awaits_node(state: StateData, event: ev.JobAwaitsNode) -> None:
 def limited(state: StateData, event: ev.JobLimited) -> None:
     row, limit = state.row_of(event.job), event.limit
     if row not in state.running:
-        raise StateError(f"job {event.job!r} got another limit without running")
+        raise StateError(f"job {event.job!r} got another time limit while it was not running")
     if not 0 < limit < FOREVER:
-        raise StateError(f"job {event.job!r} may run for {limit}: not a time")
+        raise StateError(f"job {event.job!r} got the time limit {limit}: not a time")
     job, numbers = state.live[row], state.jobs[row]
     if job.estimate == job.limit and row not in state.elastic:
         done = job.estimate - numbers[c.J_REMAINING] if job.estimate >= 0 else numbers[c.J_ATTAINED]
@@ -264,9 +264,9 @@ def ordered(state: StateData, event: ev.QueueOrdered) -> None:
 def reserved(state: StateData, event: ev.JobReserved) -> None:
     row = state.row_of(event.job)
     if row not in state.pending:
-        raise StateError(f"job {event.job!r} was promised a place without waiting")
+        raise StateError(f"job {event.job!r} got a reservation while it was not waiting")
     if not event.time <= event.start < event.end:
-        raise StateError(f"job {event.job!r} was promised a place from {event.start} to {event.end}")
+        raise StateError(f"job {event.job!r} got a reservation from {event.start} to {event.end}")
     allocation = event.allocation
     if state.shapes.counts or allocation.shape[1] < WIDTH:
         allocation = state.shapes.counted(state.shape_of(row), allocation)
@@ -275,7 +275,7 @@ def reserved(state: StateData, event: ev.JobReserved) -> None:
 
 def released(state: StateData, event: ev.JobReleased) -> None:
     if state.reserved.pop(state.row_of(event.job), None) is None:
-        raise StateError(f"job {event.job!r} was promised nothing")
+        raise StateError(f"job {event.job!r} has no reservation to release")
 
 
 def leave_devices(
@@ -287,11 +287,11 @@ def leave_devices(
     `counted` and `returns` are as for `transitions.stopped`. `ran` is False if the start of the job was refused.
     """
     if not 0 <= cost < FOREVER:
-        raise StateError(f"stopping job {job!r} costs {cost}: not a time")
+        raise StateError(f"job {job!r} was stopped at a cost of {cost}: not a time")
     row, jobs = state.rows.get(job, -1), state.jobs
     pieces = state.running.pop(row, None)
     if pieces is None:
-        raise StateError(f"job {job!r} does not run")
+        raise StateError(f"job {job!r} is not running")
     progress = state.elastic.get(row)
     if progress is not None and ran:
         progress.settle(jobs, row, now)
@@ -326,7 +326,7 @@ def leave_devices(
 def withdraw(state: StateData, row: int, now: int, status: int) -> None:
     """Remove a waiting job for good."""
     if row not in state.pending:
-        raise StateError(f"job {state.ids[row]!r} does not wait")
+        raise StateError(f"job {state.ids[row]!r} is not waiting")
     del state.pending[row]
     state.reserved.pop(row, None)
     forget(state, row)

@@ -64,7 +64,7 @@ def _plain(value: object) -> Any:
         if value.shape[1] == WIDTH:
             value = value[:, : GROUP + 1 if any(value[:, GROUP].tolist()) else GROUP]
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} does not belong in a journal")
+    raise TypeError(f"a journal cannot hold a {type(value).__name__}")
 
 
 def _array(kind: type, value: Any) -> Any:
@@ -199,6 +199,6 @@ def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
         if (number == 1) != isinstance(record, Header):
             raise InputError(f"{where}:{number}", "the header on the first line, and only there")
         if ended:
-            raise InputError(f"{where}:{number}", "nothing after the line that ends the journal")
+            raise InputError(f"{where}:{number}", "no line after the footer that ends the journal")
         ended = isinstance(record, Footer)
         yield record

@@ -20,9 +20,9 @@ from kant.model.units import GPU
 def node_changed(state: StateData, event: ev.NodeChanged) -> None:
     node = node_of(state, event.node)
     if event.status not in list(NodeStatus) or event.status == NodeStatus.RETIRED:
-        raise StateError(f"{event.status} is no status of a node")
+        raise StateError(f"{event.status} is not a status of a node")
     if event.until >= 0 and event.status != NodeStatus.DRAINING:
-        raise StateError(f"node {event.node!r} has a time by which it is drained, and is not draining")
+        raise StateError(f"node {event.node!r} has a time by which it is drained, but is not draining")
     state.health.status_changed(node, event.status, event.until)
     c.set_status(state.table, state.log, state.pools, node, event.status)
     node_offers(state, node, event.time, event.status == NodeStatus.IN_SERVICE)
@@ -32,7 +32,7 @@ def devices_changed(state: StateData, event: ev.DevicesChanged) -> None:
     node = node_of(state, event.node)
     devices, before = state.nodes[node].gpus, state.health.lost.get(node, 0)
     if event.lost < 0 or event.lost >> devices:
-        raise StateError(f"node {event.node!r} has {devices} GPUs and cannot lose those of the bits {event.lost}")
+        raise StateError(f"node {event.node!r} has {devices} GPUs and cannot lose those in the bit mask {event.lost}")
     own = state.table[node, c.DEVICES : c.DEVICES + devices].tolist()
     for device, free in enumerate(own):
         if (event.lost >> device) & 1 and 0 <= free < GPU:
@@ -49,7 +49,7 @@ def node_set_changed(state: StateData, event: ev.NodeSetChanged) -> None:
     try:
         added, removed = (list(map(state.node_index.__getitem__, nodes)) for nodes in (event.added, event.removed))
     except KeyError as missing:
-        raise StateError(f"there is no node {missing.args[0]!r}") from None
+        raise StateError(f"node {missing.args[0]!r} does not exist") from None
     if not set(added).isdisjoint(removed):
         raise StateError(f"node set {name!r} gains and loses the same node")
     ask_again(state, change_node_set(state, name, added, removed, event.time), event.time)
@@ -99,7 +99,7 @@ def _ask_again(state: StateData, row: int, now: int) -> None:
 def node_of(state: StateData, name: str) -> int:
     node = state.node_index.get(name)
     if node is None:
-        raise StateError(f"there is no node {name!r}")
+        raise StateError(f"node {name!r} does not exist")
     return node
 
 
@@ -162,7 +162,7 @@ def budgets_used(state: StateData, event: ev.BudgetsUsed) -> None:
     quotas = state.quota_usage
     used = [spent for users in event.used.values() for spent in users.values()]
     if min(used, default=0) < 0 or not all(a < b for a, b in zip((event.time, *event.ends), event.ends, strict=False)):
-        raise StateError("what was used of budgets is not below 0, and months end one after the other, from now on")
+        raise StateError("the used budgets are negative, or the ends of months do not increase from now on")
     if quotas.budgets is None:  # no queue has a budget
         return
     for name in event.used:

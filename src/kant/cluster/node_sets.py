@@ -101,7 +101,7 @@ class NodeSets:
         """Raise StateError unless the counts of nodes by pool are right."""
         for name in self._bits:
             if self._in_pool[name] != Counter(self.pool_of[node] for node in self.nodes(name)):
-                raise StateError("does not hold: a node set counts its nodes by pool")
+                raise StateError("violated invariant: a node set counts its nodes by pool")
 
     def change(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
         """Add nodes to a set, or remove them. Returns the nodes for which this is a change."""

@@ -25,13 +25,13 @@ PLACE = slice(c.HBD, c.SUPERSPINE + 1)
 def check_node(node: Node) -> None:
     """Raise StateError for a node that the table cannot describe."""
     if not 0 <= node.gpus <= MAX_GPUS or not 0 <= node.cpu <= FOREVER or not 0 <= node.memory <= FOREVER:
-        raise StateError(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
+        raise StateError(f"node {node.name!r} has amounts out of range (it may have at most {MAX_GPUS} GPUs)")
     if node.mig and node.mig not in GEOMETRIES:
-        raise StateError(f"node {node.name!r} has a MIG geometry that nobody knows: {node.mig!r}")
+        raise StateError(f"node {node.name!r} has an unknown MIG geometry: {node.mig!r}")
     if not node.is_regular:
         raise StateError(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
     if not all(name and 0 <= amount < MAX_EXACT for name, amount in node.amounts):
-        raise StateError(f"node {node.name!r} has exact amounts that cannot be counted: {node.amounts}")
+        raise StateError(f"node {node.name!r} has exact amounts out of range: {node.amounts}")
 
 
 def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[PoolKey, int]) -> Table:

@@ -86,7 +86,7 @@ class QuotaTree(QuotaLimits):
                 least = min(least, self._of_user(limited, user))
             if amount > least:
                 key = self.keys[slot - first]
-                raise StateError(f"queue {self.queues[queue].name!r} gives back {amount} of {key}, and holds {least}")
+                raise StateError(f"queue {self.queues[queue].name!r} returns {amount} of {key}, but holds only {least}")
         for slot, amount in enumerate(amounts, start=first):
             if amount == 0:
                 continue
@@ -218,14 +218,14 @@ class QuotaTree(QuotaLimits):
             )
             if sum(users.values()) != below or min(users.values(), default=1) <= 0:
                 raise StateError(
-                    f"what users hold of {self.keys[key]} in queue {self.queues[node].name!r} is not {below}"
+                    f"users hold other amounts of {self.keys[key]} in queue {self.queues[node].name!r} than {below}"
                 )
         if held is not None:
             fresh = QuotaTree(self.queue_config)
             for queue, user, amounts in held:
                 fresh.charge(queue, user, amounts)
             if not np.array_equal(fresh.used, self.used) or fresh._held != self._held:
-                raise StateError("does not hold: the usage of the quotas is the sum over the jobs")
+                raise StateError("violated invariant: quota usage is the sum over the jobs")
 
     # --- finding the limit that binds --------------------------------------------------------------------------
 

@@ -199,15 +199,15 @@ class QuotaUsage:
             for i, part in enumerate(parts):
                 held[queue][i] += part
         if held != self.held:
-            raise StateError("does not hold: what a queue holds is the sum over its running jobs")
+            raise StateError("violated invariant: what a queue holds is the sum over its running jobs")
         if self.charged.keys() != running.keys():
-            raise StateError("does not hold: a job is charged while it runs, and only then")
+            raise StateError("violated invariant: a job is charged while it runs, and only then")
         if self.tree is not None:
             known = [(row, queue) for row, (queue, _, _) in running.items() if self.node_of[queue] >= 0]
             self.tree.check((self.node_of[queue], self.charged[row][1], self.charged[row][3]) for row, queue in known)
             for row, (_, shape, allocation) in running.items():
                 if self.charged[row][3] != self.amounts(shape, allocation):
-                    raise StateError("does not hold: a job is charged for what it holds")
+                    raise StateError("violated invariant: a job is charged for what it holds")
 
 
 def limits_users(queue_config: QueueConfig) -> bool:

@@ -20,7 +20,7 @@ from kant.model.rules import CLUSTER
 
 def topology_changed(state: StateData, event: ev.TopologyChanged) -> None:
     if event.topology in ("", CLUSTER, *LEVELS):
-        raise StateError(f"{event.topology!r} is no name of a topology: expected none of those that every cluster has")
+        raise StateError(f"{event.topology!r} is not a name for a topology: expected a name that is not built in")
     rows = {node_of(state, name): domain for name, domain in event.domains.items()}
     said = state.counter_tables.said.setdefault(event.topology, {})
     for row, domain in rows.items():
@@ -47,7 +47,7 @@ def ruled(state: StateData, event: ev.JobRuled) -> None:
     row = state.row_of(event.job)
     job = state.live.get(row)
     if job is None:
-        raise StateError(f"job {event.job!r} has left, and no rule is about it")
+        raise StateError(f"job {event.job!r} has ended, so no rule can apply to it")
     changed = replace(job, rules=event.rules)
     shape = state.shapes.of(changed)
     state.live[row] = changed

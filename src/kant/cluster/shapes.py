@@ -235,7 +235,7 @@ class Shapes:
 
     def _make(self, job: Job, ask: Ask) -> Shape:
         if not job.groups or not all(is_sensible(group) for group in job.groups):
-            raise StateError(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
+            raise StateError(f"job {job.id!r} has requests out of range: {job.groups}")
         check_cuts(job)
         if any(group.floor for group in ask.groups):
             check_elastic(job, ask)

@@ -106,7 +106,7 @@ class Snapshot:
         self.now = now
         state = self.state
         if state.layout != self._layout:
-            raise StateError("the snapshot has the rows of the table before it was laid out anew; expected a new one")
+            raise StateError("the snapshot is older than the last rebuild of the table; expected a new snapshot")
         source = state.log
         if source[0] != self.seen or self.log[0] != self.tried:
             truth = state.with_left if self._empty else state.table

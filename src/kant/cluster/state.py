@@ -82,7 +82,7 @@ class ClusterState(StateData):
     def apply(self, event: ev.Event) -> None:
         """Apply one event. Raises StateError, and changes nothing, if it contradicts the state."""
         if event.time < self.now:
-            raise StateError(f"{event} lies before the state's time {self.now}")
+            raise StateError(f"{event} is earlier than the state's time {self.now}")
         APPLIERS[type(event)](self, event)
         self.now = event.time
 

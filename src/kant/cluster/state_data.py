@@ -71,7 +71,7 @@ class StateData:
         self.node_rows = NodeRows(spec.nodes)
         self.nodes, self.node_index = self.node_rows.nodes, self.node_rows.index
         if not spec.nodes or len(self.node_index) != len(spec.nodes):
-            raise StateError("a cluster has nodes, and no two of one name")
+            raise StateError("a cluster has no nodes, or two nodes with the same name")
         if spec.grows:
             self.node_rows.grow(len(spec.nodes) + spare_rows(len(spec.nodes)), place_of(spec.nodes[-1]))
             self.node_rows.number()
@@ -201,7 +201,7 @@ class StateData:
         """Return the job's row. Raises StateError for an unknown job."""
         row = self.rows.get(job)
         if row is None:
-            raise StateError(f"there is no job {job!r}")
+            raise StateError(f"job {job!r} does not exist")
         return row
 
     def jobs_on(self, node: int, devices: int = -1) -> list[int]:

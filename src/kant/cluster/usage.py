@@ -45,7 +45,7 @@ def weights(half_life: int) -> Table:
     a half life. Raises StateError unless `half_life` (microseconds) is positive.
     """
     if half_life <= 0:
-        raise StateError(f"a half life is longer than nothing, not {half_life} µs")
+        raise StateError(f"the half-life must be above 0 µs, not {half_life} µs")
     result = np.zeros(HOURS, dtype=np.int64)
     for age in range(HOURS):
         halvings, rest = divmod(age * HOUR, half_life)
@@ -84,7 +84,7 @@ class UsageHours:
         now += self._ahead
         running = self.running[queue]
         if running + milli_delta < 0:
-            raise StateError(f"queue {queue} holds {running} milli-GPUs and cannot give back {-milli_delta}")
+            raise StateError(f"queue {queue} holds {running} milli-GPUs and cannot return {-milli_delta}")
         if now >= (self._hour[queue] + 1) * HOUR:
             self._turn(queue, now // HOUR)
         self._used[queue] += running * (now - self._since[queue])
@@ -132,7 +132,7 @@ class UsageHours:
             queue < 0 or use.present < 0 or any(not 0 < age < HOURS or spent < 0 for age, spent in use.hours)
             for queue, use in used.items()
         ):
-            raise StateError(f"use of GPUs by queues within the last {HOURS} hours is what can be restored")
+            raise StateError(f"expected the GPU use of known queues within the last {HOURS} hours")
         if (last := max(used, default=-1)) >= len(self.running):
             self._admit(last)
         self._ahead = (phase - now) % HOUR

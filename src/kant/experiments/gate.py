@@ -170,7 +170,7 @@ def _paired(all_results: Sequence[Results]) -> tuple[list[Summaries], list[Summa
             if run.key not in results.failed:
                 continue
             if run.profile == names[0]:
-                raise InputError(f"profile {run.profile}", "one that can run every slice", results.failed[run.key])
+                raise InputError(f"profile {run.profile}", "one that can run each slice", results.failed[run.key])
             objections.append(f"it fails: {run}: {results.failed[run.key]}")
         parts = sorted({(run.workload, run.part) for run in results.finished})
         for side, name in zip(both, names, strict=True):

@@ -44,9 +44,9 @@ def notes(results: Results) -> list[str]:
     """Notes on the numbers for the reader."""
     found = ["Intervals are 95 % by Student's t over the samples (seeds and parts); one sample has none."]
     if len(results.experiment.profiles) > 1:
-        found.append("Differences are of pairs: the same jobs and the same seed. A * marks an interval without 0.")
+        found.append("Differences are between runs with the same jobs and seed. A * marks an interval without 0.")
     if _alike(results):
-        found.append("Runs that decide alike under several seeds count as one sample: there the seed draws nothing.")
+        found.append("Runs that decide the same under several seeds count as one sample: the seed changes nothing.")
     missing = len(results.experiment.runs) - len(results.finished)
     if missing:
         found.append(f"{missing} of {len(results.experiment.runs)} runs are missing.")

@@ -174,7 +174,7 @@ def _received(line: Connection, under_way: _UnderWay, watch: RunObserver) -> End
 def _death(code: int) -> str:
     if code < 0:
         name = signal.Signals(-code).name
-        return f"its process was stopped by {name}" + (", as for lack of memory" if name == "SIGKILL" else "")
+        return f"its process was stopped by {name}" + (", for example for lack of memory" if name == "SIGKILL" else "")
     return f"its process ended without a message (exit code {code})"
 
 
@@ -217,7 +217,7 @@ def sentence(error: Exception) -> str:
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, MemoryError):
-        return "it needs more memory than there is"
+        return "it ran out of memory"
     where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
     place = f" ({where.filename}, line {where.lineno})" if where else ""
     return f"{type(error).__name__}: {error}{place}"

@@ -21,7 +21,7 @@ from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 POWER = "power"
-"""The name of the amount of a node; the reason of a job that waits for it is "too little power"."""
+"""The name of the amount of a node; the reason of a job that waits for it is "not enough power"."""
 
 SHARED_POWER = "power of all machines"
 """The name of the amount of the cluster."""

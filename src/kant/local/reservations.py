@@ -90,7 +90,7 @@ class LocalReservations:
         end = round(asked.start * SECOND if asked.start else now) + round(asked.duration_s * SECOND)
         where = f"reservation {asked.name}"
         if asked.name in self.known:
-            raise InputError("name", "one that no other reservation has", asked.name)
+            raise InputError("name", "a name that no other reservation has", asked.name)
         if len(self.known) >= MOST:
             raise InputError("the reservations", f"at most {MOST:,} at once", len(self.known))
         if not start < end < FOREVER - core.zero:
@@ -125,7 +125,7 @@ class LocalReservations:
         found = self.known.get(name)
         if found is None:
             there = ", ".join(list(self.known)[:NAMED]) or "none"
-            raise InputError("reservation", f"an existing reservation that is not over (there is {there})", name)
+            raise InputError("reservation", f"an existing reservation that has not ended (there is {there})", name)
         return found
 
     def jobs_in(self, core: Core, name: str) -> list[str]:

@@ -170,12 +170,11 @@ def amount(value: int, resource: str) -> str:
 
 def _over_quota(reason: OverQuota) -> str:
     what = f"{amount(reason.asked, reason.resource)}{f' of {reason.model}' if reason.model else ''}"
-    if reason.limit == "user":
-        left = f"its user has {amount(reason.available, reason.resource)} left in queue {reason.queue}"
-    else:
-        left = f"queue {reason.queue} has {amount(reason.available, reason.resource)} left"
-    tail = " before its borrowing limit" if reason.limit == "borrowing" else ""
-    return f"{'beyond any' if reason.ever else 'over'} quota: it asks for {what}, and {left}{tail}"
+    left = amount(reason.available, reason.resource)
+    has = f"may use at most {left}" if reason.ever else f"has {left} left"
+    who = f"its user {has} in queue {reason.queue}" if reason.limit == "user" else f"queue {reason.queue} {has}"
+    tail = " before its borrowing limit" if reason.limit == "borrowing" and not reason.ever else ""
+    return f"{'more than any quota' if reason.ever else 'over quota'}: it asks for {what}, and {who}{tail}"
 
 
 def _each_where(reason: NoFit | NeverFits) -> str:
@@ -191,46 +190,45 @@ def sentence(reason: Reason) -> str:
         case OverQuota():
             return _over_quota(reason)
         case Reserved(job=job, start=start):
-            return f"capacity is held for the reservation of job {job} until {clock(start)}"
+            return f"capacity that it needs is reserved for job {job} from {clock(start)} on"
         case Closed(queue=queue, state="unknown"):
-            return f"there is no queue {queue}"
+            return f"queue {queue} does not exist"
         case Closed(queue=queue, state=state):
-            return f"queue {queue} is on {state}" if state != "stop" else f"queue {queue} is stopped"
+            what = {"hold": "is on hold: it starts no jobs", "drain": "drains: it takes no new jobs"}
+            return f"queue {queue} {what.get(state, 'is stopped')}"
         case OutOfBudget(queue=queue, used=used, budget=budget, until=until, user=user):
             whose = f"user {user} of queue {queue}" if user else f"queue {queue}"
             spent = f"has used {used / 1000:,g} of {budget / 1000:,g} GPU-hours this month"
-            return f"{whose} {spent}, and starts nothing before {clock(until)}"
+            return f"{whose} {spent}, and starts no job before {clock(until)}"
         case TooLong(queue=queue, limit=limit, most=most):
-            longest = show_duration(most)
-            return f"its time limit is {show_duration(limit)}, and jobs of queue {queue} run for {longest} at most"
+            return f"its time limit is {show_duration(limit)}, and queue {queue} allows at most {show_duration(most)}"
         case BackOff(returns=returns, until=until):
             times = "once" if returns == 1 else f"{returns} times in a row"
             return f"it returned to the queue {times} and is tried again at {clock(until)}"
         case BaseJobWaits(job=job):
-            return f"it is a burst replica of job {job}, which does not run"
+            return f"it is a burst replica of job {job}, which is not running"
         case Booked(reservation=name, start=start, own=True):
             return f"its reservation {name} begins at {clock(start)}"
         case Booked(reservation=name, start=start):
-            return f"what is free is booked from {clock(start)} on by reservation {name}"
+            return f"the free GPUs are booked by reservation {name} from {clock(start)} on"
         case NoReservation(reservation=name):
             return f"reservation {name} does not exist, or has ended"
         case RetriesUsed(failures=failures):
-            return f"it has failed {failures:,} time{'s' * (failures != 1)} and may not be tried again"
+            return f"it has failed {failures:,} time{'s' * (failures != 1)} and has no retries left"
         case NoFit(pods=pods, fits=fits, level=level) if level:
-            return f"fits in no {level}: the best takes {fits} of {pods} pods{_each_where(reason)}"
+            return f"fits in no {level}: the best one has room for {fits} of {pods} pods{_each_where(reason)}"
         case NoFit(pods=pods, fits=fits):
             return f"not enough free capacity: {fits} of {pods} pods fit now{_each_where(reason)}"
         case NeverFits(pods=pods, fits=fits, level=level) if level:
-            best = f"of the empty cluster the best takes {fits} of {pods} pods"
+            best = f"the best one has room for {fits} of {pods} pods when empty"
             return f"it can never fit in one {level}: {best}{_each_where(reason)}"
         case NeverFits(pods=pods, fits=fits):
-            return f"it can never fit: the empty cluster takes {fits} of {pods} pods{_each_where(reason)}"
+            return f"it can never fit: the empty cluster has room for {fits} of {pods} pods{_each_where(reason)}"
         case Behind(job=job, same=same):
-            return (
-                f"job {job} is ahead of it{' and asks for the same' if same else ', and its queue allows no passing'}"
-            )
+            tail = "and asks for the same" if same else "and may not be passed in its queue"
+            return f"job {job} is ahead of it {tail}"
         case Outranked(job=job, until=until):
-            return f"job {job} of higher priority waits for what it would take, and is not passed before {clock(until)}"
+            return f"job {job} of higher priority waits for the same capacity, and goes first until {clock(until)}"
 
 
 # --- Decisions ------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         """Raise InputError unless the contract can be kept at every size of a job that asks for `gpus`."""
         where = "the contract"
         if gpus != int(gpus) or gpus < self.least_gpus or gpus % self.step_gpus or self.least_gpus % self.step_gpus:
-            expected = f"GPUs from least_gpus ({self.least_gpus:,}) on, both in steps of {self.step_gpus:,}"
+            expected = f"a job with least_gpus ({self.least_gpus:,}) GPUs or more, both multiples of {self.step_gpus:,}"
             raise InputError(f"{where}, least_gpus", expected, gpus)
         for size in range(self.least_gpus, int(gpus) + 1, self.step_gpus):
             if self.step(size) is None:

@@ -99,13 +99,13 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     nodes: Annotated[
         int,
         Limit(ge=0, le=10_000),
-        Option("The number of nodes, which may be virtual: each has its part of --gpus, --cpus and --memory.", "whole"),
+        Option("The number of nodes, which may be virtual. Each has its part of --gpus, --cpus and --memory.", "whole"),
     ] = 0
     tasks: Annotated[
         int, Limit(ge=0, le=100_000), Option("Processes that srun starts. Default: one for each node.", "whole")
     ] = 0
     task_gpus: Annotated[
-        int, Limit(ge=0, le=1024), Option("GPUs that each task sees. Default: all of the job on its node.", "whole")
+        int, Limit(ge=0, le=1024), Option("GPUs that each task sees. Default: all of its job on its node.", "whole")
     ] = 0
     exclusive: Annotated[bool, Option("Run no other job on its nodes.", "flag")] = False
     memory_mib: Annotated[
@@ -124,7 +124,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         tuple[Annotated[int, Limit(ge=0, le=10**9)], ...],
         Limit(max_length=100_000),
         Option(
-            "Submit it once for each index, such as 0-9, 1,3,5-7, 0-10:2; 0-99%8: 8 at once.", "array", default=None,
+            "Submit it once for each index, such as 0-9, 1,3,5-7, 0-10:2; 0-99%8: 8 at a time.", "array", default=None,
             slurm=("--array", "-a"),
         ),
     ] = ()  # fmt: skip
@@ -140,21 +140,21 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     after_each: Annotated[
         Jobs, Option("Start each index when the same index of this array has succeeded; may be repeated.", many=True)
     ] = ()
-    after_one: Annotated[bool, Option("Start when one of these conditions holds, not all of them.", "flag")] = False
-    singleton: Annotated[bool, Option("Start when no earlier job of yours with its name waits or runs.", "flag")] = (
+    after_one: Annotated[bool, Option("Start when one of these conditions holds, not all.", "flag")] = False
+    singleton: Annotated[bool, Option("Start when no earlier job of yours with this name waits or runs.", "flag")] = (
         False
     )
     begin: Annotated[
         float,
         Limit(ge=0, le=1e11),
         Option(
-            "Not before: in 2h, or at 22:00, or at 2030-01-31T08:00.", "moment", default=None, slurm=("--begin", "-b")
+            "The earliest start: 2h from now, 22:00, 2030-01-31T08:00.", "moment", default=None, slurm=("--begin", "-b")
         ),
     ] = 0.0
     retries: Annotated[int, Limit(ge=0, le=1000), Option("The number of retries after a failure.", "whole")] = 0
     warn_s: Annotated[
         Seconds,
-        Option("Send SIGUSR1, if it is handled, this time before the limit.", "limit", "warn", default="60s"),
+        Option("Send SIGUSR1 this long before the limit, if the job handles it.", "limit", "warn", default="60s"),
     ] = 60.0
     warn_signal: Annotated[SignalName, Option("The signal that --warn sends instead, such as TERM.", "signal")] = "USR1"
     grace_s: Annotated[
@@ -164,14 +164,14 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         dict[str, str],
         Option("NAME=VALUE, in addition to the current environment; may be repeated.", "pairs", default=(), many=True),
         Option(
-            "Only these variables of the current environment, such as HOME,LANG; none: a minimum.",
+            "Pass only these variables of the current environment, such as HOME,LANG; none: a minimum.",
             "",
             "export",
             default=None,
         ),
     ] = {}  # noqa: RUF012 - msgspec copies it
     workdir: Annotated[
-        Path, Option("The working folder. Default: this one.", "folder", default=None, slurm=("--chdir", "-D"))
+        Path, Option("The working folder. Default: the current one.", "folder", default=None, slurm=("--chdir", "-D"))
     ]
     account: Annotated[Text, Option("The account to which its time is charged.", slurm=("--account", "-A"))] = ""
     qos: Annotated[
@@ -193,7 +193,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     hold: Annotated[bool, Option("Do not start it before `kant release`.", "flag")] = False
     contract: Annotated[
         "Contract | None",
-        Option("It may run with fewer GPUs, as this TOML file says (docs/elastic.md).", "contract", default=None),
+        Option("A TOML file that says with how few GPUs it may run (docs/elastic.md).", "contract", default=None),
     ] = None
     preemptible: Annotated[bool, Option("Other jobs may preempt it.", "flag")] = True
     umask: Annotated[int, Limit(ge=0, le=0o777)] = 0o022
@@ -209,7 +209,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     training: Annotated[
         str,
         Limit(max_length=2048),
-        Option("What it trains: a TOML file, or words (docs/step-time.md).", "training", default=None),
+        Option("What it trains: a TOML file, or text (docs/step-time.md).", "training", default=None),
     ] = ""
     output: Annotated[
         Path,

@@ -94,14 +94,14 @@ def wrong_tags(tags: object) -> str:
         return f"expected a mapping of keys to values, got {tags!r}"
     unknown = [key for key in tags if key not in TAXONOMY]
     if unknown:
-        return f"{unknown[0]} is none of {', '.join(TAXONOMY)}"
+        return f"{unknown[0]} is not one of {', '.join(TAXONOMY)}"
     for key, known in TAXONOMY.items():
         values = tags.get(key, ())
         if not isinstance(values, tuple) or not values:
-            return f"{key} has none of {', '.join(known)}"
+            return f"{key} has no value of {', '.join(known)}"
         for value in values:
             if value not in known:
-                return f"{key}={value} is none of {', '.join(known)}"
+                return f"{key}={value} is not one of {', '.join(known)}"
         if "none" in values and len(values) > 1:
-            return f"{key} is none and something else: expected only one of these"
+            return f"{key} has `none` and another value: expected only one of these"
     return ""

@@ -150,10 +150,10 @@ def validated(queue_config: QueueConfig, where: str = "tenants") -> QueueConfig:
     for queue in queue_config.queues:
         _check_queue(f"{where}, queue {queue.name!r}", queue)
         if shared and (above := owner_of(queue.name, shared)) and queue.parent != above:
-            what = f"{above!r}, whose users have queues of such names"
+            what = f"{above!r}, which reserves such names for the queues of its users"
             raise InputError(f"{where}, queue {queue.name!r}, parent", what, queue.parent)
         if queue.parent and queue.parent not in by_name:
-            raise InputError(f"{where}, queue {queue.name!r}, parent", "the name of a queue", queue.parent)
+            raise InputError(f"{where}, queue {queue.name!r}, parent", "the name of another queue", queue.parent)
     _check_roots(where, by_name)
     priced: set[str] = set()
     for model, price in queue_config.prices:
@@ -173,7 +173,7 @@ def _check_roots(where: str, queues: Mapping[str, Queue]) -> None:
         while name not in rooted:
             if name in path:
                 raise InputError(
-                    f"{where}, queue {name!r}, parent", "a queue that is not below it", queues[name].parent
+                    f"{where}, queue {name!r}, parent", "a queue that is not below this one", queues[name].parent
                 )
             path[name] = None
             name = queues[name].parent

@@ -125,9 +125,9 @@ class Audit:
         try:
             entry = msgspec.json.decode(line, type=OpsEntry)
         except msgspec.MsgspecError as error:
-            raise InputError(where, f"a line of an audit ({error})") from None
+            raise InputError(where, f"an entry of an audit log ({error})") from None
         if entry.chain != self._last:
-            raise InputError(where, "the line that was written after the one before: the file was changed")
+            raise InputError(where, "an unchanged file: the digest of the line before differs")
         self._last = digest(line)
         self._keep(entry)
         return entry

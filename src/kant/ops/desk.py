@@ -141,7 +141,8 @@ class Desk:
         for entry in reversed(self.audit.entries):
             if entry.what == what and entry.who == self.who.user:
                 return entry.plan if what == "plan" else entry.txn
-        raise InputError("last", f"something that {self.who.user} has {what if what != 'plan' else 'planned'} here")
+        kind = "plan" if what == "plan" else "transaction"
+        raise InputError("last", f"a {kind} of {self.who.user} in the audit log")
 
     # --- act ------------------------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Desk:
         if not beyond:
             return ""
         orders = some((sentence(order) for order in plan.orders), 10)
-        return f"{self.who.user} wants to apply {plan_id}: {orders}. It touches {', '.join(beyond)}."
+        return f"{self.who.user} wants to apply {plan_id}: {orders}. It affects {', '.join(beyond)}."
 
     def apply(self, plan_id: str, reason: str, approved: str = "") -> dict[str, Any]:
         """Carry out a plan, all of it or nothing. `approved` names the person who approved it. Raises RefusalError.
@@ -176,7 +177,7 @@ class Desk:
             self._check_budget(blast.gpu_hours_lost)
             beyond = blast.beyond(self.limit)
             if beyond and not approved:
-                raise RefusalError("person", f"a person has to agree: the plan touches {', '.join(beyond)}")
+                raise RefusalError("person", f"a person must approve this plan: it affects {', '.join(beyond)}")
             lost = blast.gpu_hours_lost * 3600
             self._carry_out(txn, plan.orders, plan=plan_id, reason=reason, lost_gpu_s=lost, approved=approved)
             return self._outcome(txn)
@@ -186,7 +187,7 @@ class Desk:
         with self.alone(), self._refusals_noted(undoes=txn, reason=one_line(reason)):
             entries = self.audit.txns.get(txn)
             if not entries:
-                raise RefusalError("unknown", f"there is no transaction {safe_id(txn)}")
+                raise RefusalError("unknown", f"transaction {safe_id(txn)} does not exist")
             first, last = entries[0], entries[-1]
             if first.who != self.who.user and self.who.role is not Role.OPERATOR:
                 raise RefusalError("own", f"transaction {txn} belongs to {first.who}")
@@ -195,7 +196,7 @@ class Desk:
             if last.what not in ("applied", "interrupted"):
                 raise RefusalError("undone", f"transaction {txn} has failed, and its changes were undone")
             if self.world.now() - last.time_us > UNDO_WITHIN:
-                raise RefusalError("late", "a transaction can be undone for 15 minutes; a new plan may do the rest")
+                raise RefusalError("late", "a transaction can be undone for 15 minutes only; make a new plan")
             done = [each.done for each in entries if each.done is not None]
             orders = tuple(order for one in reversed(done) for order in one.undo)
             if not orders:
@@ -218,7 +219,7 @@ class Desk:
         given = {"op": "submit"} | order if isinstance(order, dict) else order
         (wanted,) = parse_orders([given])
         if not isinstance(wanted, o.Submit):
-            raise InputError("submit", "a job", kind_of(wanted))
+            raise InputError("submit", "the fields of a job", kind_of(wanted))
         with self.alone(), self._refusals_noted(orders=(wanted,)):
             for entry in self.audit.entries:
                 if key and entry.key == key and entry.who == self.who.user and entry.what == "apply":
@@ -238,7 +239,7 @@ class Desk:
         with self.alone(), self._refusals_noted():
             world = self.world
             if not isinstance(world, SimulatedWorld) or not world.carries:
-                raise RefusalError("world", "time cannot be advanced on this world")
+                raise RefusalError("world", "time can be advanced only in a simulated world")
             if self.who.role is not Role.OPERATOR:
                 raise RefusalError("role", "only operators may advance time")
             if not 0 <= duration_us <= MOST_STEP:
@@ -252,7 +253,7 @@ class Desk:
     def _plan_of(self, plan_id: str) -> OpsEntry:
         plan = self.audit.plans.get(plan_id)
         if plan is None:
-            raise RefusalError("unknown", f"there is no plan {safe_id(plan_id)}; make one first")
+            raise RefusalError("unknown", f"plan {safe_id(plan_id)} does not exist; make a plan first")
         if plan.who != self.who.user and self.who.role is not Role.OPERATOR:
             raise RefusalError("own", f"plan {plan_id} belongs to {plan.who}")
         return plan
@@ -269,12 +270,12 @@ class Desk:
         since = self.world.now() - HOUR
         mine = [e for e in self.audit.entries if e.what == "apply" and e.who == self.who.user and e.time_us > since]
         if len(mine) >= self.limit.applies_per_hour:
-            raise RefusalError("rate", f"at most {self.limit.applies_per_hour} changes in an hour")
+            raise RefusalError("rate", f"at most {self.limit.applies_per_hour} changes in an hour; try again later")
         spent = sum(entry.lost_gpu_s for entry in mine) / 3600
         most = self.limit.gpu_hours_per_hour
         if gpu_hours and spent + gpu_hours > most:
             raise RefusalError(
-                "budget", f"at most {most:g} GPU-hours may be lost in an hour: {spent:g} were, this is {gpu_hours:g}"
+                "budget", f"at most {most:g} GPU-hours may be lost in an hour: {spent:g} were, this loses {gpu_hours:g}"
             )
 
     def _carry_out(self, txn: str, orders: tuple[Order, ...], **fields: Any) -> None:
@@ -307,7 +308,7 @@ class Desk:
                 self._write("done", txn=txn, done=self.world.carry_out(order, self.who))
             except InputError as error:
                 left.append(str(error))
-        return f" (not taken back: {some(left)})" if left else " (what was done before it is taken back)" * bool(done)
+        return f" (not undone: {some(left)})" if left else " (the orders before it have been undone)" * bool(done)
 
     def _is_done(self, txn: str) -> bool:
         return any(entry.what in ("applied", "interrupted") for entry in self.audit.txns.get(txn, ()))
@@ -340,7 +341,7 @@ def replay(world: SimulatedWorld, entries: list[OpsEntry]) -> None:
         if entry.what in ("applied", "failed", "interrupted"):
             world.settle()
         if entry.version and entry.version != world.view().version:
-            raise InputError(f"audit, entry {entry.seq}", "the state that it names, when it is replayed")
+            raise InputError(f"audit, entry {entry.seq}", "the recorded state, when the entries are replayed")
 
 
 def _with_meant_ids(order: Order) -> Order:
@@ -359,7 +360,7 @@ def safe_id_of(fact: str) -> str:
 def _reason(text: str) -> str:
     found = one_line(text).strip()
     if len(found) < 3:
-        raise RefusalError("reason", "a reason is needed: readers of the audit want to know why")
+        raise RefusalError("reason", "a reason of at least 3 characters is required, for the audit log")
     return found
 
 
@@ -382,7 +383,7 @@ def _check_untouched(view: WorldView, done: Done) -> None:
     elif isinstance(order, o.Unreserve):
         stands = all(each.name != order.name for each in view.booked)
     if not stands:
-        raise RefusalError("changed", f"what {kind_of(order)} did to {safe_id(done.job)} has been changed since")
+        raise RefusalError("changed", f"the effect of {kind_of(order)} on {safe_id(done.job)} has been changed since")
 
 
 def _effects(futures: OrderFutures) -> dict[str, Any]:

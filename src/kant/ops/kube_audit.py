@@ -56,7 +56,7 @@ class KubeAudit(Audit):
             self._last = msgspec.json.decode(line, type=OpsEntry).chain  # an authorized user has deleted older entries
         entry = self._read(line)
         if (entry.who, name_of(entry.seq)) != (spec.get("who"), found.metadata.name):
-            raise InputError(f"{self.name}, {found.metadata.name}", "an entry of the account that wrote it")
+            raise InputError(f"{self.name}, {found.metadata.name}", "the author and the name that the entry has")
         return entry
 
     def is_cut_off(self, last: OpsEntry, now_us: int) -> bool:

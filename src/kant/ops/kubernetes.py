@@ -99,8 +99,8 @@ class KubeWorld(RunningWorld):
             return asyncio.run(inside())
         except ApiError as error:
             if is_unserved(error):
-                raise InputError("Kubernetes", f"the kinds of Kant: {INSTALL}") from None
-            raise InputError("Kubernetes", f"what the caller may do ({advice(error, self.config.source)})") from None
+                raise InputError("Kubernetes", f"the kinds of Kant to be installed: {INSTALL}") from None
+            raise InputError("Kubernetes", f"a request that succeeds ({advice(error, self.config.source)})") from None
 
     def leader(self, path: str, params: dict[str, str], answers: float = ANSWERS) -> bytes:
         """Return the leader's answer to a GET of `path`, within `answers` seconds. Raises InputError."""
@@ -172,7 +172,7 @@ class KubeWorld(RunningWorld):
 
         where = f" in namespace {space}" if space else ""
         lacking = self.run(lacks)
-        return f"{kind_of(order)} needs the right to {lacking}{where}" if lacking else ""
+        return f"{kind_of(order)} needs the permission to {lacking}{where}" if lacking else ""
 
     def foreseen(self, orders: tuple[Order, ...]) -> OrderFutures:
         bare = tuple(
@@ -249,7 +249,7 @@ class KubeWorld(RunningWorld):
 
 def with_token(config: Config, token: str) -> Config:
     """Return the config of the same API server for another caller, who has this token."""
-    return replace(config, certificate=None, key=None, credentials=Bearer(token), source="the token that is shown")
+    return replace(config, certificate=None, key=None, credentials=Bearer(token), source="the given token")
 
 
 def _named(job: str) -> tuple[str, str]:
@@ -277,9 +277,9 @@ async def _pod_of(job: str, client: ApiClient, orders: Orders) -> str:
 def _submission(order: o.Submit) -> tuple[Submission, PodOptions]:
     image = os.environ.get("KANT_IMAGE", "")
     if not image or not order.command:
-        raise InputError("submit", "a command, and the image in which it runs in KANT_IMAGE")
+        raise InputError("submit", "a command, and its container image in the variable KANT_IMAGE")
     if order.priority:
-        raise InputError("submit, priority", "none: the order `priority` sets that of a waiting job", order.priority)
+        raise InputError("submit, priority", "none: the order `priority` sets it for a waiting job", order.priority)
     job = Submission(
         command=order.command, workdir="", name=order.name, queue=order.queue, gpus=order.gpus,
         time_s=parse_duration(order.time, "time") / SECOND, preemptible=order.preemptible,

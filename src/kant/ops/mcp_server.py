@@ -44,7 +44,7 @@ Answer = dict[str, Any]
 ARGUMENTS: dict[str, Any] = {
     "about": Annotated[str, Field(max_length=200)],
     "by": Literal["user", "queue"],
-    "cursor": Annotated[str, Field(description="The `next` of the previous page; nothing for the first.")],
+    "cursor": Annotated[str, Field(description="The `next` of the previous page; empty for the first page.")],
     "job": Annotated[str, Field(description="The id of a job.", max_length=200)],
     "phase": Literal["", "waiting", "blocked", "running", "stopping", "held"],
     "since_us": Annotated[int, Field(ge=0)],
@@ -246,7 +246,7 @@ def _add_context(server: MCPServer[Any], asks: _Asks) -> None:
     async def audit() -> str:
         return await text(look.audit)
 
-    @server.resource("sched://policy", mime_type="application/json", description="Who asks, and how far they reach.")
+    @server.resource("sched://policy", mime_type="application/json", description="The caller, with role and limits.")
     async def policy() -> str:
         return await text(look.whoami)
 
@@ -260,15 +260,15 @@ def _add_context(server: MCPServer[Any], asks: _Asks) -> None:
     @server.prompt("drain-node", description="Take a node out of service with the least harm.")
     def drain_node(node: str) -> str:
         return (
-            f"Node {one_line(node, 200)} has to be emptied. Say who runs there and until when. Plan a drain without "
-            "and one with evict, compare what they cost, and ask me which to apply."
+            f"Node {one_line(node, 200)} has to be emptied. List the jobs that run there and when they end. Plan a "
+            "drain with and one without evict, compare their costs, and ask me which to apply."
         )
 
     @server.prompt("explain-fairness", description="Explain to a tenant how capacity is shared, and why.")
     def explain_fairness(queue: str) -> str:
         return (
             f"Explain to the users of queue {one_line(queue, 200)} what it is entitled to, what it uses, borrows and "
-            "lends, and who waits. Use queues, usage and why; plan nothing."
+            "lends, and which jobs wait. Use queues, usage and why; plan nothing."
         )
 
 

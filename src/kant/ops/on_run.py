@@ -87,7 +87,7 @@ class RunOrders:
         try:
             done = acts[type(order)](order, now, user)
         except StateError as violation:
-            raise InputError(kind_of(order), f"an order that fits the state: {violation}") from None
+            raise InputError(kind_of(order), f"an order that is possible now: {violation}") from None
         self.run.wake = now
         return done
 
@@ -113,10 +113,10 @@ class RunOrders:
     def _cancel(self, order: o.Cancel, now: int, user: str) -> Done:
         job = public_id(order.job)
         if self.held.pop(job, None) is not None:
-            return Done(order, job, cannot="the owner of a withdrawn job may submit it again")
+            return Done(order, job, cannot="a cancelled job cannot be restored; its owner may submit it again")
         row = self._of(order.job, "waits or runs")
         self.run.execution.external_event(JobCancelled(now, self.state.ids[row]))
-        return Done(order, job, cannot="the owner of a withdrawn job may submit it again")
+        return Done(order, job, cannot="a cancelled job cannot be restored; its owner may submit it again")
 
     def _hold(self, order: o.Hold, now: int, user: str) -> Done:
         row = self._waiting(order.job)
@@ -149,7 +149,7 @@ class RunOrders:
         if row not in self.state.running:
             raise InputError("job", "a job that runs", order.job)
         self.run.execution.preempt(row, now)
-        return Done(order, public_id(order.job), cannot="a run that was stopped cannot continue; the job waits again")
+        return Done(order, public_id(order.job), cannot="a stopped run cannot continue; the job waits again")
 
     def _again(self, job: Job, left: int, now: int) -> None:
         """Resubmit a job under a new id with `left` microseconds of work; it keeps its submission time."""
@@ -166,7 +166,7 @@ class RunOrders:
     def _waiting(self, job: str) -> int:
         row = self._of(job, "waits")
         if row not in self.state.pending:
-            raise InputError("job", "a job that waits, and does not run", job)
+            raise InputError("job", "a waiting job, not a running one", job)
         return row
 
     # --- queues, nodes, reservations ---------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class RunOrders:
 
         state = self.state
         if order.name in state.bookings:
-            raise InputError("name", "one that no other reservation has", order.name)
+            raise InputError("name", "a name that no other reservation has", order.name)
         start = now + parse_duration(order.start, "start")
         end = start + parse_duration(order.time, "time")
         if end <= start:
@@ -227,8 +227,8 @@ class RunOrders:
         taken += [Taken(name, own.start, own.end, dict(own.devices())) for name, own in state.bookings.items()]
         found = choose(self.run.cluster, PlaceRequest(order.name, order.gpus, start, end, order.within), taken, now)
         if not found.held:
-            way = f" ({', '.join(found.collide[:5])} in the way)" if found.collide else ""
-            later = f"; it fits in {show_duration(found.later - now)}" if found.later >= 0 else ""
+            way = f" (taken by {', '.join(found.collide[:5])})" if found.collide else ""
+            later = f"; they are free in {show_duration(found.later - now)}" if found.later >= 0 else ""
             raise InputError("reserve", f"{order.gpus} free GPUs side by side{way}{later}")
         rows = [[node, 1, bits, GPU, 0, 0, bits.bit_count()] for node, bits in found.held.items()]
         pieces = np.array(rows, dtype=np.int64)
@@ -238,7 +238,7 @@ class RunOrders:
     def _unreserve(self, order: o.Unreserve, now: int, user: str) -> Done:
         found = self.state.bookings.get(order.name)
         if found is None:
-            raise InputError("name", "an existing reservation that is not over", order.name)
+            raise InputError("name", "an existing reservation that has not ended", order.name)
         gpus = sum(bits.bit_count() for bits in found.devices().values())
         start, length = max(found.start - now, 0), found.end - max(found.start, now)
         again = o.Reserve(order.name, gpus, f"{length // SECOND}s", f"{start // SECOND}s")
@@ -255,7 +255,7 @@ class RunOrders:
         found = defragment_round(self.run.scheduler, now, DefragmentOrder(settings))
         places = tuple(ProposedPlace(move.job, {move.target: move.pods}) for step in found.steps for move in step)
         if not places:
-            raise InputError("defragment", "running jobs whose move to other nodes pays off: there are none now")
+            raise InputError("defragment", "running jobs that are worth moving to other nodes; there are none now")
         self.run.execution.happen(PlanProposed(now, "defragment", places))
         plan = carry_out_proposal(self.run.scheduler, now)
         if not plan.decisions:

@@ -60,7 +60,7 @@ class Opening:
         self._check()
         shared = None if self._runs else self._world(None)
         if shared is not None and self.tokens is None:
-            raise InputError("--token-file", "a file of tokens with --http, if no running Kant has them")
+            raise InputError("--token-file", "a file of tokens, which --http needs without a running Kant")
         audit, limits = self._audit(shared) if self.cluster is None else None, self._limits()
         known: dict[str, Desk] = {}
         if shared is not None:
@@ -89,7 +89,7 @@ class Opening:
 
     def _check(self) -> None:
         if self.journal is not None and self.scenario is not None:
-            raise InputError("--journal", "either --journal or --scenario")
+            raise InputError("--journal", "only one of --journal and --scenario")
         if self.cluster is not None and not self._runs:
             raise InputError("--kube", "no --journal and no --scenario with it")
         if self.at is not None and self.journal is None:
@@ -121,7 +121,7 @@ class Opening:
             return os.environ["KANT_URL"]
         found = str(address_of(self.home))
         if not found:
-            raise InputError("--http", "a Kant with an address, whose tokens are used (`kant up --listen`)")
+            raise InputError("--http", "a Kant that listens on an address, for its tokens (`kant up --listen`)")
         return found if "://" in found else f"http://{found}"
 
     def _audit(self, world: World | None) -> Audit:
@@ -151,7 +151,7 @@ class Opening:
         assert self.tokens is not None
         found = key_of(token, read_keys(self.tokens))
         if found is None:
-            raise InputError("the token", "a token in the file of tokens")
+            raise InputError("the token", "a token that the file of tokens has")
         return Caller(found.user, found.role, found.queues, "its token")
 
 

@@ -18,8 +18,8 @@ from kant.service.roles import Caller, Role, owns
 OF_TENANTS = (o.Submit, o.Cancel, o.Hold, o.Release, o.Priority, o.Preempt)
 """The orders that a tenant may give, for its own jobs; the others are for operators."""
 FINAL = {
-    "cancel": "the owner of a withdrawn job may submit it again",
-    "preempt": "a run that was stopped cannot continue; the job waits again",
+    "cancel": "a cancelled job cannot be restored; its owner may submit it again",
+    "preempt": "a stopped run cannot continue; the job waits again",
     "defragment": "moved jobs stay where they are",
 }
 """The kinds of orders that cannot be undone, and why."""
@@ -82,9 +82,9 @@ class Blast(Struct, frozen=True):
             ("GPUs", self.gpus, limit.gpus),
             ("nodes", len(self.nodes), limit.nodes),
             ("GPU-hours lost", self.gpu_hours_lost, limit.gpu_hours),
-            ("runs withdrawn for good", self.runs_withdrawn, limit.runs_withdrawn),
+            ("runs cancelled for good", self.runs_withdrawn, limit.runs_withdrawn),
         )
-        return [f"{got:g} {what} (up to {most:g} without asking)" for what, got, most in pairs if got > most]
+        return [f"{got:g} {what} (up to {most:g} without approval)" for what, got, most in pairs if got > most]
 
 
 def job_of(order: Order) -> str:
@@ -128,7 +128,7 @@ def violations(view: WorldView, orders: tuple[Order, ...], who: Caller, world: W
     for number, order in enumerate(orders, start=1):
         name = job_of(order)
         if kind_of(order) not in world.carries:
-            found.append(Violation("world", f"this world cannot carry out {kind_of(order)}", number))
+            found.append(Violation("world", f"{kind_of(order)} is not supported here", number))
         found += [Violation(*each, number) for each in _of_role(view, order, who, world)]
         found += [Violation("impossible", each, number) for each in _out_of_phase(view, order)]
         if name and name in seen:
@@ -147,7 +147,7 @@ def foreseen(view: WorldView, futures: OrderFutures) -> list[Violation]:
     found = []
     for name in futures.stopped:
         if name in view.jobs and not view.jobs[name].preemptible:
-            found.append(Violation("protected", f"job {name} would be stopped, which is not allowed"))
+            found.append(Violation("protected", f"job {name} would be stopped, but is not preemptible"))
     for name in futures.rejected:
         found.append(Violation("quota", f"job {name} could never start: it would be rejected at once"))
     return found
@@ -161,7 +161,7 @@ def _of_role(view: WorldView, order: Order, who: Caller, world: World) -> list[t
     if who.role is Role.OPERATOR:
         return []
     if not isinstance(order, OF_TENANTS):
-        return [("role", f"{kind_of(order)} is for operators")]
+        return [("role", f"only operators may order {kind_of(order)}")]
     if isinstance(order, o.Submit):
         queue, user = order.queue, who.user if not who.queues else ""
     else:
@@ -171,7 +171,7 @@ def _of_role(view: WorldView, order: Order, who: Caller, world: World) -> list[t
         queue, user = job.queue, job.user
     if owns(who, view.lineage(queue), user):
         return []
-    return [("own", f"{who.user} may order {kind_of(order)} only in their own queues, and not in {queue}")]
+    return [("own", f"{who.user} may order {kind_of(order)} only in their own queues, not in {queue}")]
 
 
 PHASES: dict[type, tuple[str, ...]] = {
@@ -190,14 +190,14 @@ def _out_of_phase(view: WorldView, order: Order) -> list[str]:
         return []
     job = view.jobs.get(job_of(order))
     if job is None:
-        return [f"there is no job {job_of(order)} that waits or runs"]
-    return [f"job {job.id} is {job.phase}, and not {' or '.join(fits)}"] if job.phase not in fits else []
+        return [f"no waiting or running job has the id {job_of(order)}"]
+    return [f"job {job.id} is {job.phase}; expected {' or '.join(fits)}"] if job.phase not in fits else []
 
 
 def _protected(view: WorldView, order: Order) -> list[str]:
     """Return a sentence for each protected running job that the order would stop."""
     stopped = stopped_at_once(view, (order,)).values()
-    return [f"job {job.id} runs, and may not be stopped" for job in stopped if not job.preemptible]
+    return [f"job {job.id} is running and not preemptible" for job in stopped if not job.preemptible]
 
 
 def _quota(view: WorldView, order: o.Quota, orders: tuple[Order, ...]) -> list[str]:
@@ -210,8 +210,8 @@ def _quota(view: WorldView, order: o.Quota, orders: tuple[Order, ...]) -> list[s
     there = sum(node.gpus for node in view.nodes)
     found = []
     if after > max(before, there):
-        found.append(f"the quotas would promise {after:g} GPUs, and there are {there:g}")
+        found.append(f"the quotas would add up to {after:g} GPUs, but there are only {there:g}")
     kept = sum(job.gpus for job in view.jobs.values() if job.runs and not job.preemptible and job.queue == order.queue)
     if order.gpus < kept:
-        found.append(f"jobs of {order.queue} that may not be stopped hold {kept:g} GPUs")
+        found.append(f"jobs of {order.queue} that are not preemptible hold {kept:g} GPUs, more than the quota")
     return found

@@ -125,7 +125,7 @@ class RunningWorld:
     def explain(self, job: str) -> dict[str, Any]:
         path = self._journal()
         if path is None:
-            raise InputError("explain", "the journal of this Kant, which only its owner can read, on its machine")
+            raise InputError("explain", "access to the journal of this Kant, which only its owner has, on its machine")
         return explained_latest(read_past(path), job)
 
     def usage(self, by: str) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ class RunningWorld:
             elif not job_of(order) or (job is not None and job.phase in INSIDE):
                 inside.append(order)
         if not inside:
-            return OrderFutures(unknown="these jobs are not in the queue yet: no wait changes")
+            return OrderFutures(unknown="these jobs are not in the queue yet, so no wait changes")
         return self.foreseen(tuple(inside))
 
     def foreseen(self, orders: tuple[Order, ...]) -> OrderFutures:
@@ -260,7 +260,7 @@ class RunningWorld:
         (before,) = self.api.unreserve(order.name).reservations
         now = self.now()
         if before.queues or before.model:
-            return Done(order, cannot=f"reservation {before.name} was only for some queues or GPUs: create it again")
+            return Done(order, cannot=f"{before.name} was for some queues or GPUs: create it again")
         start = max(before.start - now, 0) // SECOND
         length = max((before.end - max(before.start, now)) // SECOND, 1)
         within: Any = before.within
@@ -278,9 +278,9 @@ def _count(indices: str) -> int:
 
 def _submission(order: o.Submit) -> Submission:
     if not order.command:
-        raise InputError("submit, command", "what the job runs")
+        raise InputError("submit, command", "a command for the job to run")
     if order.within:
-        raise InputError("submit, within", "nothing: jobs of this Kant name no level of the fabric", order.within)
+        raise InputError("submit, within", "nothing: this Kant places jobs without levels of the fabric", order.within)
     env = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return Submission(
         command=order.command, workdir=str(Path.cwd()), env=env, name=order.name, queue=order.queue,

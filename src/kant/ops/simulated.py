@@ -152,7 +152,7 @@ class SimulatedWorld:
     def view(self) -> WorldView:
         found = view_of(self.run.scheduler, self._now, self._runs())
         held = {
-            name: replace(job_view(held.job, self._runs().get(name, 0)), phase="held", waits="a person holds it")
+            name: replace(job_view(held.job, self._runs().get(name, 0)), phase="held", waits="a user holds it")
             for name, held in self.held.items()
         }
         return replace(found, zero_us=self.header.zero, jobs=dict(sorted((found.jobs | held).items())))
@@ -226,7 +226,7 @@ class SimulatedWorld:
 
     def carry_out(self, order: Order, who: Caller) -> Done:
         if not self.carries:
-            raise InputError("the world", "a running world: a journal is only read")
+            raise InputError("the world", "a running Kant or a scenario: a journal can only be read")
         return RunOrders(self.run, self.held).carry_out(order, self._now, who.user)
 
     def settle(self) -> None:

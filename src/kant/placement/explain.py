@@ -257,7 +257,7 @@ def why_domain(ranked: list[RankedDomain], level: str, pods: int) -> str:
         return ""
     own = ranked[at]
     if own.rank > 1:
-        return f"{own.name} is the first in which all groups of the gang found room together"
+        return f"{own.name} is the first with room for all groups of the gang together"
     if len(ranked) == 1:
         return f"no other {level} holds the gang"
     other = ranked[1]
@@ -269,9 +269,9 @@ def _first_difference(own: RankedDomain, other: RankedDomain, level: str, pods: 
     if own.exact != other.exact:
         return f"{gang} fills it exactly"
     if own.breaks != other.breaks:
-        return f"{gang} breaks no whole node there"
+        return f"{gang} uses up no idle node there"
     if own.broken != other.broken:
-        return "its leaf is broken already" if level == "node" else "it is broken already"
+        return "its leaf is partly used already" if level == "node" else "it is partly used already"
     single = level == "leaf" and pods == 1
     if single and own.fullest != other.fullest:
         return f"it has the fullest node that fits: {_gpus(own.fullest)} free against {_gpus(other.fullest)}"
@@ -284,7 +284,7 @@ def _first_difference(own: RankedDomain, other: RankedDomain, level: str, pods: 
         return f"fewer whole nodes are left in it: {own.whole} against {other.whole}"
     if level != "node" and not single and own.takes != other.takes:
         return f"it has less room: for {own.takes} pods against {other.takes}"
-    return "they are alike, and it is the first in order"
+    return "both rank equally, and it is the first in order"
 
 
 def _gpus(milli: int) -> str:
@@ -339,12 +339,12 @@ def why_node(ranked: list[RankedNode], pods: int, by_node: bool) -> str:
     if own.rank > 1:
         if by_node:
             return f"{own.name} is the tightest node on which the rest of the gang fits"
-        return f"{own.name} was the best once the other groups of the gang had their places"
+        return f"{own.name} was the best after the other groups of the gang were placed"
     other = next((node for node in ranked if not node.pods), None)
     if other is None:
         return "no other node fits" if len(ranked) < MOST else ""
     if own.score == other.score:
-        return f"{own.name} and {other.name} are worth the same, and {own.name} is the first in order"
+        return f"{own.name} and {other.name} have the same score, and {own.name} is the first in order"
     apart = [
         f"{name} {own.terms[name]:.4g} against {other.terms[name]:.4g}"
         for name in own.terms

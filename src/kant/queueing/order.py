@@ -37,16 +37,16 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         """Return a sort key for each job of `rows`, the smallest first. A `moving` order gets all waiting jobs."""
-        raise TypeError(f"{type(self).__name__} is no order: it has no keys")
+        raise TypeError(f"{type(self).__name__} does not define `keys`")
 
     def falls_behind(self, jobs: Table, rows: Table, key: int, now: int) -> Table:
         """Return when the key of each of the running `rows` exceeds `key`, µs: `now` if it does already, FOREVER if
         never. Called only if the order is `outgrown`."""
-        raise TypeError(f"{type(self).__name__} is not outgrown")
+        raise TypeError(f"{type(self).__name__} does not define `falls_behind`")
 
     def share(self, shares: Shares, queue: int) -> tuple[float, ...]:
         """Return the share that `queue` has used, as a sort key, the smallest first. Called if the order `shares`."""
-        raise TypeError(f"{type(self).__name__} does not share")
+        raise TypeError(f"{type(self).__name__} does not define `share`")
 
     def demotions(self, jobs: Table, running: Table, now: int) -> Sequence[tuple[int, int]]:
         """Return (row, new level) of running jobs that have used up their level; `keys` already uses the new level."""

@@ -85,7 +85,7 @@ class Shares:
             used = self._used[half_life] = {}
             hours = self.quota_usage.hours
             if hours is None:
-                raise StateError("the state was not made to keep what queues have used (`usage_hours`)")
+                raise StateError("the state was created without the past use of queues (`usage_hours`)")
             for queue, amount in enumerate(hours.decayed(self.now, half_life).tolist()):
                 for above in self.path(queue):
                     used[above] = used.get(above, 0) + amount

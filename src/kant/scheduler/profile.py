@@ -131,14 +131,14 @@ def parse_profile(text: str, where: str) -> Profile:
             raise InputError(f"{where}: {part}", "a table with a `policy`", data.get(part))
     for part in ("name", "about"):
         if not isinstance(data.get(part, ""), str):
-            raise InputError(f"{where}: {part}", "a text", data[part])
+            raise InputError(f"{where}: {part}", "text", data[part])
     if not isinstance(data.get("simulation", {}), dict):
         raise InputError(f"{where}: simulation", "a table", data["simulation"])
     made = {part: make_policy(part, data[part], f"{where}: {part}") for part in KINDS}
     if made["order"].shares and not made["discipline"].quotas:
         honouring = ", ".join(name for name, policy in policies("discipline").items() if policy.type.quotas)  # type: ignore[attr-defined]
         raise InputError(
-            f"{where}: discipline", f"one of {honouring} with an order of queues", data["discipline"]["policy"]
+            f"{where}: discipline", f"one of {honouring}, as the order ranks queues", data["discipline"]["policy"]
         )
     made |= {part: make_settings(SETTINGS[part], data[part], f"{where}: {part}") for part in SETTINGS if part in data}
     made["strategies"] = parse_strategies(data.get("workloads", []), made["placement"], where)
@@ -163,7 +163,7 @@ def _routed(profile: Profile, table: Any, where: str) -> Profile:
     tables = table.pop("policies", {})
     router: PolicyRouter = make_settings(PolicyRouter, table, where)
     if not isinstance(tables, dict) or router.floor in tables:
-        raise InputError(f"{where}.policies", f"a table with policies in addition to the floor {router.floor}", tables)
+        raise InputError(f"{where}.policies", f"a table with policies other than the floor {router.floor}", tables)
     routes = {router.floor: profile}
     for name, parts in tables.items():
         if not isinstance(parts, dict) or not set(parts) <= {"order", "discipline"}:
@@ -171,7 +171,7 @@ def _routed(profile: Profile, table: Any, where: str) -> Profile:
         own = {part: make_policy(part, parts[part], f"{where}.policies.{name}.{part}") for part in parts}
         routes[name] = found = replace(profile, **own)
         if found.order.shares != profile.order.shares or found.discipline.forecasts or profile.discipline.forecasts:
-            expected = "a floor and others that plan nothing ahead, all with shares of queues or none"
+            expected = "policies without reservations, of which all or none rank queues by shares"
             raise InputError(f"{where}.policies.{name}", expected)
     for name in (router.pin or router.floor, *(rule.policy for rule in router.rules)):
         if name not in routes:

@@ -83,7 +83,7 @@ def _policy(kind: str, tag: str) -> KnownPolicy:
     packages = [OWN] * (own is not None) + [_package(point) for point in points]
     if len(packages) > 1:
         names = " and ".join(dict.fromkeys(packages)) if len(set(packages)) > 1 else f"{packages[0]} twice"
-        raise InputError(f"{kind} {tag}", f"one package that offers it, but it is offered by {names}: uninstall one")
+        raise InputError(f"{kind} {tag}", f"one package that offers it, but {names} do: uninstall one")
     return _describe(kind, own, OWN) if own is not None else _load(kind, tag, points[0])
 
 
@@ -185,12 +185,12 @@ def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
         raise _unknown(kind, name, package, where)
     policy = _policy(kind, name)
     if package is not None and package != policy.package:
-        raise InputError(f"{where}.package", f"{policy.package}, which offers {name}", package)
+        raise InputError(f"{where}.package", f"{policy.package}, the package that offers {name}", package)
     try:
         return convert_policy(settings, policy.type, where)
     except (msgspec.ValidationError, ValueError) as error:
         allowed = ", ".join(field.name for field in policy.fields) or "none"
-        raise InputError(where, f"a valid configuration of {name} (fields: {allowed}): {error}") from None
+        raise InputError(where, f"valid fields of {name} ({allowed}): {error}") from None
 
 
 def convert_policy(settings: dict[str, Any], policy: type, where: str) -> Any:
@@ -217,7 +217,7 @@ def _unknown(kind: str, name: object, package: str | None, where: str) -> InputE
     if isinstance(name, str) and package is not None:
         return InputError(f"{where}.policy", f"the package {package}, which offers it, to be installed", name)
     known = ", ".join(_tags(kind))
-    others = f"; or is a package missing that offers {kind}.{name}?" if isinstance(name, str) else ""
+    others = f", or a package to be installed that offers {kind}.{name}" if isinstance(name, str) else ""
     return InputError(f"{where}.policy", f"one of {known}{others}", name)
 
 

@@ -27,7 +27,7 @@ class Strategy:
 def parse_strategies(tables: Any, placement: NodePolicy, where: str) -> tuple[Strategy, ...]:
     """Parse the `[[workloads]]` of a profile. Raises InputError naming the table, counted from 1."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InputError(f"{where}: workloads", "tables: [[workloads]]", tables)
+        raise InputError(f"{where}: workloads", "[[workloads]] tables", tables)
     strategies = tuple(_strategy(dict(table), f"{where}: workloads {i}") for i, table in enumerate(tables, 1))
     check_zone((placement, *(strategy.placement for strategy in strategies)), where)
     return strategies
@@ -36,7 +36,7 @@ def parse_strategies(tables: Any, placement: NodePolicy, where: str) -> tuple[St
 def _strategy(table: dict[str, Any], where: str) -> Strategy:
     name, choice = table.pop("name", ""), table.pop("placement", None)
     if not isinstance(name, str):
-        raise InputError(f"{where}.name", "a text", name)
+        raise InputError(f"{where}.name", "text", name)
     if not isinstance(choice, dict):
         raise InputError(f"{where}.placement", "a table with a `policy`", choice)
     try:
@@ -53,9 +53,9 @@ def check_zone(placements: tuple[NodePolicy, ...], where: str) -> None:
     if not zones:
         return
     if len(zones) > 1:
-        raise InputError(f"{where}: workloads", "one inference zone: e-spread with the same fields everywhere")
+        raise InputError(f"{where}: workloads", "one inference zone, that is, the same fields in every e-spread")
     others = [placement for placement in placements if not placement.preferred_level]
     if others:
         able = ", ".join(name for name, policy in policies("placement").items() if policy.type.preferred_level)  # type: ignore[attr-defined]
         tag = others[0].__struct_config__.tag
-        raise InputError(f"{where}: placement", f"one of {able} wherever another workload has e-spread", str(tag))
+        raise InputError(f"{where}: placement", f"one of {able}, as another workload has e-spread", str(tag))

@@ -173,6 +173,6 @@ def capacity_curve(
 ) -> CapacityCurve:
     """Measure the capacity at some numbers of replicas; raises InputError if they do not start at 1 and increase."""
     if not replicas or replicas[0] != 1 or any(a >= b for a, b in pairwise(replicas)):
-        raise InputError("--replicas", "numbers that begin with 1 and rise", ",".join(map(str, replicas)))
+        raise InputError("--replicas", "rising numbers that begin with 1", ",".join(map(str, replicas)))
     found = [capacity(service, n, requests, share, seed, minutes).rate for n in replicas]
     return CapacityCurve(tuple(replicas), tuple(found))

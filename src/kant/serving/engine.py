@@ -95,7 +95,7 @@ class EngineSettings:
             if not least <= getattr(self, name) <= most:
                 raise InputError(name, f"a whole number from {least} to {most}", getattr(self, name))
         if not 0 <= self.watermark < 1:
-            raise InputError("watermark", "a share of the KV from 0 on, less than 1", self.watermark)
+            raise InputError("watermark", "a share of the KV from 0 to less than 1", self.watermark)
         if not 0 <= self.acceptance <= 1:
             raise InputError("acceptance", "a share of the drafts from 0 to 1", self.acceptance)
         for name, known in (
@@ -116,7 +116,7 @@ class EngineSettings:
     def _check_windows(self) -> None:
         windows = self.sliding_windows
         if not 0 < len(windows) <= MOST_GROUPS or any(w == 1 or not 0 <= w <= MOST for w in windows):
-            expected = f"the tokens of each of 1 to {MOST_GROUPS} KV groups' window, from 2 on, or 0 for full attention"
+            expected = f"windows of 1 to {MOST_GROUPS} KV groups, each of 2 tokens or more, or 0 for full attention"
             raise InputError("sliding_windows", expected, windows)
         if self.kv_role and (self.swap or windows != (0,)):
             found = "swap" if self.swap else windows

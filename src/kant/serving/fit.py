@@ -45,7 +45,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True):
         """The check in words."""
         on = f" on {self.gpu}" if self.gpu else ""
         return (
-            f"checked with {self.how}{on} ({self.date}): of {self.steps} steps held back half are within"
+            f"checked with {self.how}{on} ({self.date}): of {self.steps} held-out steps half are within"
             f" {100 * self.error_p50:.1f} %, nine in ten within {100 * self.error_p90:.1f} %"
         )
 
@@ -111,7 +111,7 @@ def checked(steps: Times, missed: float, kv_bytes: int) -> tuple[LatencyModel, i
     Raises InputError for fewer than fifteen steps.
     """
     if len(steps) < FEWEST:
-        raise InputError("the steps", f"at least {FEWEST} of them", len(steps))
+        raise InputError("the steps", f"at least {FEWEST} steps", len(steps))
     order = np.lexsort((steps[:, 3], steps[:, 2], steps[:, 1], steps[:, 0]))
     held = np.arange(len(steps)) % HELD_BACK == 1
     model = fitted(steps[order][~held], missed, kv_bytes)
@@ -132,7 +132,7 @@ def read_steps(path: Path) -> Times:
         raise InputError(str(path), f"a CSV file of numbers with the columns {', '.join(COLUMNS)}") from None
     found: Times = np.array(rows)
     if not np.isfinite(found).all() or (found < 0).any() or (found[:, 3] <= 0).any():
-        raise InputError(str(path), "steps of numbers from 0 on, each of some milliseconds")
+        raise InputError(str(path), "steps of numbers from 0 on, with ms above 0")
     return found
 
 
@@ -152,7 +152,7 @@ def read_latency(path: Path) -> LatencyFile:
         raise InputError(str(path), f"a latency as `kant serve fit` writes it ({error})") from None
     model = found.latency
     if model.row().min() < 0 or model.missed > 1 or model.step_ms(1) <= 0:
-        raise InputError(str(path), "a latency of numbers from 0 on, with which each step takes some time")
+        raise InputError(str(path), "numbers from 0 on, with which every step takes time")
     return found
 
 

@@ -184,7 +184,7 @@ def settings_under(settings: EngineSettings, policy: Policy) -> EngineSettings:
             raise InputError("--policy", "fcfs with SGLang, which has its own order", type(policy).__name__)
         return settings
     if settings.host_blocks and policy.preemptive:
-        raise InputError("--policy", "one that does not preempt by priority, with host memory", type(policy).__name__)
+        raise InputError("--policy", "a policy that does not preempt, with host memory", type(policy).__name__)
     return replace(
         settings,
         policy="priority" if policy.by_priority else settings.policy,

@@ -129,7 +129,7 @@ def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService,
         begins = table.begins
         if begins is None and (table.forecast or table.history):
             raise InputError(
-                f"{where}: begins", "a TOML time, at which the first row of its forecast or history begins"
+                f"{where}: begins", "the TOML time at which the first row of its forecast or history begins"
             )
         if begins is not None and not (table.forecast or table.history):
             raise InputError(f"{where}: begins", "a forecast or a history with it")
@@ -137,13 +137,13 @@ def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService,
         _, curve, gpus = replicas_of(table, path)
         before = read_rates(path.parent / table.history) if table.history else None
         if before is not None and start + len(before) > now // 60:
-            raise InputError(f"{where}: history", "past days")
+            raise InputError(f"{where}: history", "only past days")
         expected = read_rates(path.parent / table.forecast) if table.forecast else None
         service = LiveService(
             table, curve, gpus, Traffic(kept / f"{table.name}.csv", before, start), expected, start
         )  # fmt: skip
         if service.counts_requests and not table.operators:
-            expected_text = "the addresses on which its routers, which count its requests, serve operators"
+            expected_text = "the operator addresses of the routers that count its requests"
             raise InputError(f"{where}: operators", expected_text)
         try:
             service.wanted(now, table.core)

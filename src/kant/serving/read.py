@@ -307,7 +307,7 @@ def read_csv(path: Path, content: bytes, seed: int, count: int | None) -> Reques
     requests = _checked(Requests(path.name, arrival, where=_lines(path, len(table)), **columns))  # type: ignore[arg-type]
     if ((requests.prefix < 0) | (requests.prefix > requests.prompt)).any():
         i = int(np.argmax((requests.prefix < 0) | (requests.prefix > requests.prompt)))
-        raise InputError(f"{requests.place(i)}: prefix", "a number from 0 to the prompt's", int(requests.prefix[i]))
+        raise InputError(f"{requests.place(i)}: prefix", "a number from 0 to the prompt", int(requests.prefix[i]))
     if (np.abs(requests.group) >= 1 << 40).any():
         raise InputError(f"{path}: group", "numbers below 2^40")
     return requests

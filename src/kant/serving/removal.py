@@ -56,7 +56,7 @@ def removal(
     if not 0 <= seconds <= 1e6:
         raise InputError("--seconds", "a number of seconds from 0 on", seconds)
     if router_named(service.router).holds:
-        raise InputError("--router", "one that holds no requests", service.router)
+        raise InputError("--router", "a router that holds back no requests", service.router)
     coming = service.mix.during(BEFORE_S + seconds + AFTER_S, rate, seed)
     with_all = service.serve(coming, replicas, seed)
     absence = _Absence(service, coming, replicas, seed)

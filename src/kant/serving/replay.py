@@ -82,7 +82,7 @@ def read_day(path: Path, served: str | None = None) -> Day:
     if served is not None and served not in models:
         raise InputError("--served", f"a model of the record: {', '.join(sorted(models))[:200]}", served)
     if served is None and len(models) > 1:
-        raise InputError("--served", f"which of the record's models: {', '.join(sorted(models))[:200]}")
+        raise InputError("--served", f"one of the record's models: {', '.join(sorted(models))[:200]}")
     kept = [i for i, row in enumerate(rows) if served is None or row.model == served]
     rows, places = [rows[i] for i in kept], [places[i] for i in kept]
     requests = mooncake_requests(path, rows, places)

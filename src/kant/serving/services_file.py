@@ -177,7 +177,7 @@ def _check(table: ServiceTable, where: str) -> None:
     checks = (
         ("name", bool(table.name) and len(table.name) <= 100 and table.name.isprintable(), "a name", table.name),
         ("core", 1 <= table.core <= 10_000, "1 to 10000 replicas", table.core),
-        ("most", table.core <= table.most <= 10_000, "at least the core, at most 10000 replicas", table.most),
+        ("most", table.core <= table.most <= 10_000, "at least `core`, at most 10000 replicas", table.most),
         ("replicas", 0 <= table.replicas <= 10_000, "0 to 10000 replicas", table.replicas),
         ("cover", 0 < table.cover < 1, "a share above 0 and below 1", table.cover),
         ("margin", 0.1 <= table.margin <= 10, "a factor from 0.1 to 10", table.margin),
@@ -195,7 +195,7 @@ def _check(table: ServiceTable, where: str) -> None:
     if table.scale == "forecast" and bool(table.forecast) == bool(table.history):
         raise InputError(where, "either a forecast or a history, to scale by a forecast")
     if table.scale != "forecast" and (table.forecast or table.history):
-        raise InputError(f"{where}: scale", "forecast, next to a forecast or a history", table.scale)
+        raise InputError(f"{where}: scale", "forecast, as a forecast or a history is given", table.scale)
     if (table.scale == "static") != bool(table.replicas):
         raise InputError(f"{where}: replicas", "a number if scale is static, and only then", table.replicas)
 
@@ -225,7 +225,7 @@ def _declared(table: ServiceTable, path: Path, seed: int) -> Declared:
         try:
             price = RemovalPrice(kept_shares(service, curve), curve, gpus, table.start_s + table.every_s)
         except InputError as error:
-            raise InputError(f"{where}: price", f"work: removal has {error.expected}", table.price) from None
+            raise InputError(f"{where}: price", f"work, as removal needs {error.expected}", table.price) from None
     return Declared(table, service, curve, gpus, counts, _scaler(table, curve, counts, folder, where, seed), price)
 
 

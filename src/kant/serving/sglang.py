@@ -113,7 +113,7 @@ class SGLang(Engine):
 
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
         """Raise InputError: routers that run a copy of an engine ahead do not support SGLang."""
-        raise InputError("--router", "one that runs no copy of an engine ahead, with SGLang", "one that does")
+        raise InputError("--router", "a router that runs no copy of an engine ahead, with SGLang", "one that does")
 
     def withdraw(self, r: int) -> bool:
         """Raise StateError: clients of this engine always wait for their answers."""

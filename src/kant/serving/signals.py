@@ -11,10 +11,10 @@ from kant.serving.requests import Requests
 from kant.serving.routing import Router
 
 LACKS = {
-    "predicted": "the true outputs, an oracle: the requests have no prediction",
-    "priority": "priority, and all requests have the same",
-    "program": "program, and no request has one",
-    "prefix": "prefixes, and no two requests share one",
+    "predicted": "the true outputs as an oracle, as the requests have no prediction",
+    "priority": "priorities, but all requests have the same",
+    "program": "programs, but no request has one",
+    "prefix": "prefixes, but no two requests share one",
 }
 """The text about a part that uses a signal which the requests do not have."""
 
@@ -46,6 +46,6 @@ def said(requests: Requests, cached: bool, parts: dict[str, Policy | Router]) ->
                 off = float(np.abs(requests.predicted / requests.output - 1).mean())
                 found.append(f"{name} uses the requests' own predictions, on average {off:.0%} off")
             elif signal not in has:
-                found.append(f"{name} goes by {LACKS[signal]}")
+                found.append(f"{name} uses {LACKS[signal]}")
     names = " nor ".join(parts)
     return found + [f"neither {names} uses the requests' {signal}" for signal in sorted(has - used - {"predicted"})]

@@ -84,9 +84,9 @@ def simulate_apart(
     that is not possible.
     """
     if settings.engine != "vllm":
-        raise InputError("--split", "engines of vLLM", settings.engine)
+        raise InputError("--split", "vLLM engines", settings.engine)
     if policy_named(policy).layers:
-        raise InputError("--policy", "one that does not act within a step, with --split", policy)
+        raise InputError("--policy", "a policy that does not act within a step, with --split", policy)
     try:
         there = replace(settings, kv_role="kv_consumer", host_blocks=0)
     except InputError as why:

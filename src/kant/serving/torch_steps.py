@@ -71,11 +71,11 @@ def measured(shape: Shape, steps: list[StepToMeasure], seconds: float) -> Iterat
     """
     torch = load()
     if shape.weight_bytes < HALF and torch.cuda.get_device_capability() < (8, 9):
-        what = "a model in half precision on a GPU that does not compute in FP8"
+        what = "a model in half precision, as this GPU has no FP8"
         raise InputError("--model", what, torch.cuda.get_device_name())
     free, need = torch.cuda.mem_get_info()[0] / 1e9, shape.weight_gb + POOL * HALF / 1e9 + 4
     if need > free:
-        raise InputError("--model", f"a model that needs at most the {free:.0f} GB that are free", f"{need:.0f} GB")
+        raise InputError("--model", f"a model that needs at most {free:.0f} GB, the free memory", f"{need:.0f} GB")
     end = time.monotonic() + seconds
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's warnings about fusing

@@ -16,7 +16,7 @@ def check_queues(workload: Workload, queue_config: QueueConfig, where: str) -> N
     known = {queue.name for queue in queue_config.queues}
     for code in np.unique(workload.queue).tolist():
         if workload.queues[code] not in known:
-            raise InputError(where, f"every queue of {workload.name}, also {workload.queues[code]!r}")
+            raise InputError(where, f"the queue {workload.queues[code]!r}, which {workload.name} uses")
 
 
 def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_replicas: bool = False) -> None:
@@ -27,7 +27,7 @@ def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_repl
     if queue_config is not None and queue_config.queues:
         raise InputError(f"profile {profile.name}: discipline", "one that respects the quotas of queues", name)
     if burst_replicas:
-        raise InputError(f"profile {profile.name}: discipline", "one that honours the bursts of a workload", name)
+        raise InputError(f"profile {profile.name}: discipline", "one that supports burst replicas", name)
 
 
 def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:
@@ -35,7 +35,7 @@ def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:
     if not listed:
         return
     if options.mtbf_days:
-        raise InputError("--faults", f"a profile that draws none itself (mtbf_days), unlike {profile.name}")
+        raise InputError("--faults", f"a profile that draws no faults (mtbf_days), unlike {profile.name}")
     if options.static or options.speed == "interval-overhead":
         raise InputError(
             "--faults", f"a profile without the options static and interval-overhead, unlike {profile.name}"

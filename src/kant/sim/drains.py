@@ -43,7 +43,7 @@ def nodes_called(cluster: ClusterSpec, name: str, where: str) -> tuple[int, ...]
                 found.setdefault(path, []).append(index)
         if len(found) > 1:
             both = " or ".join("/".join(part for part in path if part) for path in sorted(found)[:2])
-            raise InputError(where, f"which of them is meant, such as {both}", name)
+            raise InputError(where, f"a name that only one part has, such as {both}", name)
         if found:
             return tuple(next(iter(found.values())))
     raise InputError(where, f"a node, leaf, spine or other part of the fabric of {cluster.name}", name)

@@ -49,7 +49,7 @@ def _confirms(moment: Moment, policy: str, floor: str) -> tuple[bool, str]:
     rows = np.fromiter(work, np.int64, len(work))
     left = np.array([work[row] for row in rows.tolist()], np.int64)
     if (left >= FOREVER).any():
-        return False, "no run time is known"
+        return False, "the run time of a job is unknown"
     submit, ran, since = first.state.jobs[rows][:, [J_SUBMIT, J_ATTAINED, J_SINCE]].T
     ran = ran + np.array([row in first.state.running for row in rows.tolist()]) * (moment.now - since)
     shares = np.zeros((len(HOURS), FUTURES))  # the share by which the sum falls
@@ -68,10 +68,10 @@ def _confirms(moment: Moment, policy: str, floor: str) -> tuple[bool, str]:
             )
             shares[at, number] = 1 - after / before
             if shares[at, number] <= 0:
-                return False, f"{hours} h of it do not lower the sum of bounded slowdowns"
+                return False, f"{hours} h under it do not lower the sum of bounded slowdowns"
     means, errors = 100 * shares.mean(axis=1), 200 * shares.std(axis=1, ddof=1) / FUTURES**0.5
     at = int((means - errors).argmin())
-    told = f"{HOURS[at]} h of it lower the sum of bounded slowdowns by {means[at]:.1f} % ± {errors[at]:.1f} %"
+    told = f"{HOURS[at]} h under it lower the sum of bounded slowdowns by {means[at]:.1f} % ± {errors[at]:.1f} %"
     return bool(means[at] - errors[at] > MARGIN), told
 
 

@@ -178,7 +178,7 @@ def scheduler_before(path: Path, decided: Decided, *, cycles: bool = False) -> S
             decide_again(scheduler, line)
     state, where = scheduler.state, f"{path}:{decided.line}"
     if decided.job not in state.rows:
-        raise InputError(where, f"a plan for jobs that have arrived, and {decided.job} has not")
+        raise InputError(where, f"a plan for jobs that have arrived, but {decided.job} has not")
     if len(decided.place) == 0 or not all(can_take(state.empty, piece) for piece in decided.place):
-        raise InputError(where, f"a place for job {decided.job} that the nodes of the cluster have")
+        raise InputError(where, f"a placement of job {decided.job} that fits the cluster")
     return scheduler

@@ -62,7 +62,7 @@ def what_if(
     for a change that cannot be made.
     """
     if until <= past.now:
-        raise InputError("--until", f"a time after {clock(past.now)}, when the futures part", clock(until))
+        raise InputError("--until", f"a time after {clock(past.now)}, when both futures begin", clock(until))
     check(past, changes)
     cluster = with_nodes(past.header.cluster, changes.nodes)
     first = fork(past, arrivals=arrivals, until=until, hooks=_keeping(hooks(BEFORE)))
@@ -116,7 +116,7 @@ def check(past: Past, changes: Changes) -> None:
             raise InputError("--submit: id", f"an id that no other job of {past.path} has", event.job.id)
         taken.add(event.job.id)
     if any(drain.start < past.now for drain in changes.drains):
-        raise InputError("--drain", f"a time from {clock(past.now)} on, when the futures part")
+        raise InputError("--drain", f"a time from {clock(past.now)} on, when both futures begin")
 
 
 def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:

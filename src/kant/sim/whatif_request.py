@@ -62,7 +62,7 @@ def parse_time(text: str, past: Past, where: str) -> int:
 def _moment(part: re.Match[str], past: Past, where: str) -> int:
     zero = past.header.zero
     if not zero:
-        raise InputError(where, "a time of the run, such as 1d3h: its clock has no dates", part[0])
+        raise InputError(where, "a time of the run, such as 1d3h, since its clock has no dates", part[0])
     try:
         day = date.fromisoformat(part["date"]).toordinal() - EPOCH if part["date"] else (zero + past.now) // DAY
         at = time(int(part["hour"]), int(part["minute"]))
@@ -87,7 +87,7 @@ def _drain(past: Past, text: str, evict: bool) -> Drain:
     start = parse_time(first, past, "--drain") if first else past.now
     end = parse_time(last, past, "--drain") if last else FOREVER
     if start < past.now:
-        raise InputError("--drain", f"a time from {clock(past.now)} on, when the futures part", text)
+        raise InputError("--drain", f"a time from {clock(past.now)} on, when both futures begin", text)
     if end <= start:
         raise InputError("--drain", "an end after the start", text)
     return Drain(name, nodes, start, end, evict)
@@ -111,5 +111,5 @@ def _quota(text: str) -> QuotaChange:
 def _nodes(text: str) -> AddedNodes:
     part = re.fullmatch(r"([0-9]{1,9})(?:x(.+))?", text, re.ASCII)
     if part is None or not 1 <= int(part[1]) <= MOST_NODES:
-        raise InputError("--nodes", f"1 to {MOST_NODES:,} nodes, such as 10, or 10xNAME to have them like NAME", text)
+        raise InputError("--nodes", f"1 to {MOST_NODES:,} nodes, such as 10, or 10xNAME for nodes like NAME", text)
     return AddedNodes(int(part[1]), part[2] or "")

@@ -68,25 +68,25 @@ def check_definition(policy: Policy) -> None:
     """Check the class: docstring and source make up its reference page, and the fields its table in a profile."""
     kind = type(policy)
     name = kind.__name__
-    say(bool((kind.__doc__ or "").strip()), f"{name}: a policy has a docstring")
-    say(bool(policy.source), f"{name}: a policy names the source of its idea (`source`)")
+    say(bool((kind.__doc__ or "").strip()), f"{name}: a policy must have a docstring")
+    say(bool(policy.source), f"{name}: a policy must name the source of its idea (`source`)")
     wrong = wrong_tags(policy.tags)
-    say(not wrong, f"{name}: a policy states its place in the taxonomy (`tags`): {wrong}")
-    say(kind.__struct_config__.frozen, f"{name}: a policy is frozen")
-    say(isinstance(kind.__struct_config__.tag, str), f"{name}: a policy has a tag, its name in a profile")
+    say(not wrong, f"{name}: a policy must state its place in the taxonomy (`tags`): {wrong}")
+    say(kind.__struct_config__.frozen, f"{name}: a policy must be frozen")
+    say(isinstance(kind.__struct_config__.tag, str), f"{name}: a policy must have a tag, its name in a profile")
     table = msgspec.to_builtins(policy)
-    say(hash(policy) == hash(convert_policy(table, kind, name)), f"{name}: equal policies have equal hashes")
+    say(hash(policy) == hash(convert_policy(table, kind, name)), f"{name}: equal policies must have equal hashes")
     text = "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
     try:
         back = convert_policy(msgspec.toml.decode(text), kind, name)
     except (ValueError, InputError) as error:
-        raise NonconformanceError(f"{name}: its fields survive a round trip through TOML: {error}") from error
-    say(back == policy, f"{name}: its fields survive a round trip through TOML: {policy} became {back}")
+        raise NonconformanceError(f"{name}: its fields must survive a round trip through TOML: {error}") from error
+    say(back == policy, f"{name}: its fields must survive a round trip through TOML: {policy} became {back}")
     try:
         convert_policy({**table, "no_such_field": 1}, kind, name)
     except msgspec.ValidationError:
         return
-    raise NonconformanceError(f"{name}: a field that it does not have is refused")
+    raise NonconformanceError(f"{name}: a field that it does not have must be refused")
 
 
 def toml_value(value: Any) -> str:

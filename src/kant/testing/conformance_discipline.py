@@ -53,9 +53,9 @@ class DisciplineRound:
         coming = draw_arrivals(self.draw, 30, Mould(groups=1), gap=120, estimates="right")
         harness.run(coming)
         state = harness.state
-        say(len(state.ids) == len(coming), f"{self.where}: every job that arrived is known")
+        say(len(state.ids) == len(coming), f"{self.where}: every job that arrived must be known")
         stuck = [job for job in state.rows if harness.status(job) not in DONE]
-        say(not stuck, f"{self.where}: a run ends when every job has left, {stuck} did not")
+        say(not stuck, f"{self.where}: a run must end when every job has left, but {stuck} did not")
 
     def before(self, plan: Plan) -> None:
         """Check that the plan can be carried out in its order, without repeated decisions."""
@@ -67,30 +67,30 @@ class DisciplineRound:
                 continue
             if isinstance(decision, Reorder):
                 live = {state.ids[row] for row in state.live}
-                say(set(decision.jobs) <= live, f"{where}: only live jobs are put in order")
+                say(set(decision.jobs) <= live, f"{where}: only live jobs may be put in order")
                 continue
             row, earlier = state.row_of(decision.job), said.get(decision.job)
             match decision:
                 case Demote():
-                    say(row in state.running, f"{where}: only running jobs are demoted")
+                    say(row in state.running, f"{where}: only running jobs may be demoted")
                     continue
                 case Reserve() | Release():
-                    say(row in state.pending, f"{where}: only a waiting job gets a reservation")
+                    say(row in state.pending, f"{where}: only a waiting job may get a reservation")
                     continue
                 case Preempt() | Expire():
-                    say(row in state.running and earlier is None, f"{where}: {decision} stops a running job, once")
+                    say(row in state.running and earlier is None, f"{where}: {decision} must stop a running job, once")
                     give_back(table, state.running[row])
                 case Start(allocation=allocation):
                     fresh = row in state.pending and earlier is None
-                    say(fresh or earlier == "moved", f"{where}: {decision.job} is started once, and only if it waits")
+                    say(fresh or earlier == "moved", f"{where}: {decision.job} must start once, and only if it waits")
                     wrong = wrong_with(state.spec, table, self._job(row), allocation)
-                    say(not wrong, f"{where}: {decision} can be carried out: {wrong}")
+                    say(not wrong, f"{where}: {decision} must be possible: {wrong}")
                     take_away(table, allocation)
                 case Reject() | Hold():
-                    say(row in state.pending and earlier is None, f"{where}: {decision} is about a waiting job, once")
+                    say(row in state.pending and earlier is None, f"{where}: {decision} must be of a waiting job, once")
             said[decision.job] = "moved" if isinstance(decision, Preempt) and decision.moved else "done"
         left = [job for job, what in said.items() if what == "moved"]
-        say(not left, f"{where}: a job that is stopped to move is started in the same plan, {left} are not")
+        say(not left, f"{where}: a job that is stopped to move must start in the same plan, but {left} do not")
         if self.strict:
             self._no_job_passes(plan)
 

@@ -46,15 +46,15 @@ class OrderRound:
         now = state.now + int(self.draw.integers(0, 2)) * 17 * SECOND
         before = state.jobs.copy()
         keys = self.policy.keys(state.jobs, rows, now)
-        say(len(keys) == len(rows), f"{where}: there is one key for each job")
-        say(bool(np.array_equal(before, state.jobs)), f"{where}: an order changes nothing")
-        say(not bool(np.any(np.isnan(keys.astype(np.float64)))), f"{where}: every key can be compared with every other")
+        say(len(keys) == len(rows), f"{where}: there must be one key for each job")
+        say(bool(np.array_equal(before, state.jobs)), f"{where}: an order must not change anything")
+        say(not bool(np.any(np.isnan(keys.astype(np.float64)))), f"{where}: every two keys must be comparable")
         if not self.policy.moving:
             alone = [self.policy.keys(state.jobs, rows[i : i + 1], now)[0] for i in range(len(rows))]
-            say(list(keys) == alone, f"{where}: the keys of many jobs are those of each alone")
+            say(list(keys) == alone, f"{where}: the keys of many jobs must be those of each alone")
         mixed = self.draw.permutation(len(rows))
         say(bool(np.array_equal(self.policy.keys(state.jobs, rows[mixed], now), keys[mixed])),
-            f"{where}: a key does not depend on the order in which jobs are given")  # fmt: skip
+            f"{where}: a key must not depend on the order in which jobs are given")  # fmt: skip
         self._demotions(now)
         if self.kept_sorted:
             self._waiting_keys_stay(rows, keys.tolist())
@@ -66,7 +66,7 @@ class OrderRound:
                 since = int(state.jobs[row, c.J_SINCE])
                 old = self.known.get(row)
                 say(old is None or old[0] != since or old[1] == key,
-                    f"{self.where}: the key of a job does not change while it waits: {old} and {key}")  # fmt: skip
+                    f"{self.where}: the key of a job must not change while it waits: {old} and {key}")  # fmt: skip
                 seen[row] = (since, key)
         self.known = seen
 
@@ -74,7 +74,7 @@ class OrderRound:
         state, where = self.harness.state, self.where
         running = np.fromiter(state.running, dtype=np.int64, count=len(state.running))
         for row, level in self.policy.demotions(state.jobs, running, now):
-            say(row in state.running, f"{where}: only running jobs are demoted")
-            say(level > state.jobs[row, c.J_LEVEL], f"{where}: a demotion leads to a lower level")
+            say(row in state.running, f"{where}: only running jobs may be demoted")
+            say(level > state.jobs[row, c.J_LEVEL], f"{where}: a demotion must lead to a lower level")
         review = self.policy.review_at(state.jobs, running, now)
-        say(review == -1 or review > now, f"{where}: the order is computed again later than now, or never")
+        say(review == -1 or review > now, f"{where}: the order must be computed again later than now, or never")

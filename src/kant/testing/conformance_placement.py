@@ -61,28 +61,28 @@ class PlacementRound:
         state, snapshot, where = self.state, self.snapshot, f"{self.where}, job {job}"
         row = state.rows[job.id]
         snapshot.refresh(now)
-        say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a refreshed snapshot equals the state")
+        say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a refreshed snapshot must equal the state")
         trial = self.placer.trial
         trial.begin()
         for other in self.draw.integers(0, row + 1, 3):  # trials that are undone must leave no trace
             mark, before = trial.checkpoint(), snapshot.table.copy()
             self.placer.place(state.shape_of(int(other)), int(other))
             trial.rollback(mark)
-            say(bool(np.array_equal(before, snapshot.table)), f"{where}: undoing a placement restores what it took")
+            say(bool(np.array_equal(before, snapshot.table)), f"{where}: undoing a placement must restore what it took")
         shape = state.shape_of(row)
         result = self.placer.place(shape, row)
         fresh = Placer(Snapshot(state), self.policy, self.seed).place(shape, row)
         self._terms_tell(shape)
-        say(same(result, fresh), f"{where}: a long-lived placer decides as a new one: {result} and {fresh}")
+        say(same(result, fresh), f"{where}: a long-lived placer must decide as a new one: {result} and {fresh}")
         if isinstance(result, NoFit):
-            say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a gang that does not fit takes nothing")
+            say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a gang that does not fit took something")
             self._verdict_is_true(job, result)
             return
         wrong = wrong_with(self.spec, state.table, job, result)
         wrong = wrong or too_close(self.spec, job, result, self._affinity_members(job))
-        say(not wrong, f"{where}: a gang gets exactly what it requests, and only free devices: {wrong}")
+        say(not wrong, f"{where}: a gang must get exactly what it requests, and only free devices: {wrong}")
         again = taken(state, result)
-        say(bool(np.array_equal(again, snapshot.table)), f"{where}: the trial has given up what is placed")
+        say(bool(np.array_equal(again, snapshot.table)), f"{where}: what is placed must no longer be free in the trial")
         if len(job.groups) == 1:
             group = job.groups[0]
             fits = pods_that_fit_anywhere(self.spec, state.table, job, group.demand)
@@ -102,15 +102,15 @@ class PlacementRound:
                 terms = tuple(policy.terms(table, node, demands, d, typical, params).items()) if fits else ()
                 if terms:
                     score = policy.score(table, node, demands, d, typical, params, 0)
-                    message = f"{self.where}: nodes with the terms {terms} have one score"
+                    message = f"{self.where}: nodes with the terms {terms} must have one score"
                     say(scores.setdefault(terms, score) == score, message)
 
     def _verdict_is_true(self, job: Job, verdict: NoFit) -> None:
         say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} contradicts itself: it fits")
-        say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
+        say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} must name its group")
         if len(job.groups) == 1:
             fits = pods_that_fit_as_asked(self.spec, self.state.table, job, self._affinity_members(job))
-            say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
+            say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, but {fits} pods fit")
 
     def _affinity_members(self, job: Job) -> list[Allocation]:
         """Return the allocations of the running jobs in the affinity group of `job`."""

@@ -281,7 +281,7 @@ class Harness(PlanExecutor):
                 self._comes(event.job.id, event.runtime)
                 first += 1
             self.cycle(now)
-        raise AssertionError(f"the run did not end within {most} cycles")
+        raise AssertionError(f"the run has not ended within {most} cycles")
 
     # --- state ----------------------------------------------------------------------------------------------
 

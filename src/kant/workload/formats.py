@@ -160,7 +160,7 @@ def _loaded(name: str) -> Format:
     packages = [_package(point) for point in points]
     if len(points) > 1 or name in FORMATS:
         owners = " and ".join([*["kant"] * (name in FORMATS), *packages])
-        raise InputError(f"format {name}", f"one package that offers it, but it is offered by {owners}: uninstall one")
+        raise InputError(f"format {name}", f"one package that offers it, but {owners} do: uninstall one")
     where = f"format {name} of package {packages[0]}"
     try:
         form = points[0].load()

@@ -34,9 +34,9 @@ BEYOND = 2**63 - 1
 
 FIELDS = (
     Field("time", "whole", "microseconds since the trace began"),
-    Field("type", "text", "what happened, by number or name"),
+    Field("type", "text", "the type of the event, by number or name"),
     Field("collection_id", "whole", "the job that the task belongs to"),
-    Field("instance_index", "whole", "which task of it"),
+    Field("instance_index", "whole", "the number of the task in its job"),
     Field("priority", "whole", "priority, kept; its tier is the queue", default=0),
     Field("collection_type", "text", "0 for jobs; reservations (1) are left out", default="0"),
     Field("resource_request.cpus", "text", "part of the largest machine", default="0"),

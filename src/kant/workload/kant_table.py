@@ -57,7 +57,7 @@ FIELDS = (
     Field("apart", "text", "level of which no domain should hold two pods of the job, or of its affinity group; empty:"
           " none", default=""),
     Field("apart_required", "whole", "1: the job waits until its pods can be kept apart", high=1, default=0),
-    Field("near", "text", "level of which a domain is liked that hosts its affinity group; empty: none", default=""),
+    Field("near", "text", "level of which a domain with its affinity group is preferred; empty: none", default=""),
     Field("training", "text", "what it trains, and how it is laid out (docs/step-time.md); empty: not described",
           default=""),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
@@ -220,7 +220,7 @@ def _bases(path: Path, ids: list[str], names: list[str] | None, submit: Ints) ->
             raise InputError(where, "the identifier of a job of the file, or nothing", name)
         base[row] = rows[name]
         if names[rows[name]]:
-            raise InputError(where, "a job that is no burst itself", name)
+            raise InputError(where, "a job that is not a burst replica itself", name)
         if (submit[rows[name]], rows[name]) >= (submit[row], row):
             raise InputError(where, "a job that is submitted before this one", name)
     return base
@@ -239,7 +239,7 @@ def _afters(path: Path, ids: list[str], names: list[str] | None, base: Ints) -> 
             if name not in rows:
                 raise InputError(where, "identifiers of jobs of the file, or nothing", name)
             if row in bursts or rows[name] in bursts:
-                raise InputError(where, "jobs that are no burst replicas and have none", name)
+                raise InputError(where, "jobs that neither are nor have burst replicas", name)
             found.append((row, rows[name]))
     if found:
         involved = sorted({row for pair in found for row in pair})
@@ -247,7 +247,7 @@ def _afters(path: Path, ids: list[str], names: list[str] | None, base: Ints) -> 
         if circle:
             where = f"{path}, job {circle[0]}, field after"
             raise InputError(
-                where, "jobs that do not wait for each other in a circle", " -> ".join([*circle, circle[0]])
+                where, "jobs that do not wait for each other in a cycle", " -> ".join([*circle, circle[0]])
             )
     return np.array(found, dtype=np.int64).reshape(-1, 2)
 

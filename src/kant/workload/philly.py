@@ -16,7 +16,7 @@ FIELDS = (
     Field("submit_s", "seconds", "submission, seconds since the trace began", high=MAX_TIME),
     Field("duration_s", "seconds", "run time in seconds", high=MAX_TIME),
     Field("gpus", "whole", "GPUs of the whole job", low=1, high=MAX_GPUS),
-    Field("vc", "text", "virtual cluster: always a text, for '6214e9' is no number"),
+    Field("vc", "text", "virtual cluster: always text, as '6214e9' is not a number"),
 )
 
 

@@ -39,7 +39,7 @@ FIELDS = (
     Field("mode", "text", "who changes the batch size: static, accordion or gns"),
     Field("duration_s", "seconds", "run time for which its work was sized at the first batch size", high=MAX_TIME),
     Field(EPOCHS, "text", "runs of epochs in order, separated by spaces: batch size, seconds of one, how many"),
-    Field("queue", "text", "whose it is", default="default"),
+    Field("queue", "text", "the queue of the job", default="default"),
 )
 _RUN = re.compile(r"(\d{1,9}):(\d{1,9}(?:\.\d{1,9})?):(\d{1,9})", re.ASCII)
 

@@ -60,7 +60,7 @@ class DeviceLocks:
             return True
         node = slot.node
         if why := self.step.refusals.pop(node, ""):
-            raise RefusedError(slot, f"node {node} cannot be locked: {why}", "lock")
+            raise RefusedError(slot, f"node {node} cannot be locked for HAMi: {why}", "lock")
         uid, since = self._held.get(node, ("", 0.0))
         if uid == slot.pod:
             return True

@@ -231,14 +231,12 @@ class ShadowExecutor(KubeExecutor):
 def _why(by: str, why: str) -> str:
     """Return why a pod is evicted, as text for the pod's Kubernetes event."""
     if by:
-        return {"reclaim": f"its queue gives back to {by} what it had borrowed"}.get(
-            why, f"{by} takes its place ({why})"
-        )
+        return f"its queue returns borrowed quota, for {by}" if why == "reclaim" else f"preempted by {by} ({why})"
     return {
         "queue": "its queue is stopped",
         "drain": "its node is drained",
         "reservation": "some of its GPUs are reserved from now on",
-        "core": "a job that it depends on has stopped",
-        "fallback": "it moves so that others can start",
-        "defragment": "it moves so that whole nodes become free",
+        "core": "its base job has stopped",
+        "fallback": "it is moved so that others can start",
+        "defragment": "it is moved so that whole nodes become free",
     }.get(why, "the scheduler has stopped it")

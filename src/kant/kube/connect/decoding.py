@@ -42,7 +42,7 @@ def decoded(raw: bytes, view: type[T], what: str) -> T:
     try:
         return decoder(view).decode(raw)
     except msgspec.DecodeError as error:
-        raise ApiError(0, "Malformed", f"{what}: the answer does not decode: {error}") from error
+        raise ApiError(0, "Malformed", f"{what}: the answer cannot be decoded: {error}") from error
 
 
 def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> ListPage[T]:
@@ -52,7 +52,7 @@ def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> List
     except msgspec.ValidationError:
         pass
     except msgspec.DecodeError as error:
-        raise ApiError(0, "Malformed", f"a page of the list does not decode: {error}") from error
+        raise ApiError(0, "Malformed", f"a page of the list cannot be decoded: {error}") from error
     page = decoder(ListPage[msgspec.Raw]).decode(raw)
     items = []
     for item in page.items:

@@ -33,7 +33,7 @@ class FencedError(Exception):
     """The guard of a request refused it when it was about to be sent: nothing was sent."""
 
 
-INSTALL = "`kant kube manifests` has them"
+INSTALL = "apply the output of `kant kube manifests`"
 """Where to get the definitions of Kant's own kinds."""
 
 FORBIDDEN = re.compile(
@@ -57,10 +57,10 @@ def advice(error: ApiError, source: str) -> str:
     if error.code != 403:
         return str(error)
     if (denied := denied_by(error)) is None:
-        return f"{error.message} (403): compare the roles of the account with those of `kant kube manifests`"
+        return f"{error.message} (403): compare the account's roles with the output of `kant kube manifests`"
     what, namespace = denied
     role = f"Role kant in namespace {namespace}" if namespace else "ClusterRole kant"
-    return f"no permission to {what}: add it to {role}, as `kant kube manifests` has it (403)"
+    return f"no permission to {what}: add it to {role}, as in the output of `kant kube manifests` (403)"
 
 
 def denied_by(error: ApiError) -> tuple[str, str] | None:

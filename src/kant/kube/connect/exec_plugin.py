@@ -62,7 +62,7 @@ class Exec(Credentials):
                 stderr=asyncio.subprocess.PIPE,
             )
         except OSError as error:
-            raise self._fault("a program that runs", error.strerror) from error
+            raise self._fault("a program that can be started", error.strerror) from error
         try:
             out, err = await asyncio.wait_for(process.communicate(), EXEC_LIMIT)
         except TimeoutError as error:

@@ -32,7 +32,7 @@ def from_kubeconfig(paths: list[Path], context: str | None = None) -> Config:
     where = ", ".join(str(path) for path in paths)
     name = context or current
     if name is None:
-        raise InputError(where, "a current-context, or --context NAME", "neither")
+        raise InputError(where, "a current-context in the file, or --context NAME", "neither")
     _, chosen = _named(found["contexts"], "context", name, where)
     cluster_path, cluster = _named(found["clusters"], "cluster", str(chosen.get("cluster", "")), where)
     user_path, user = cluster_path, dict[str, Any]()

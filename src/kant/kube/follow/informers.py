@@ -68,8 +68,8 @@ BEHIND = 5.0  # seconds for which a new leader waits until the watch is up to da
 NO_BUDGETS = "disruption budgets are checked only by the Eviction API"
 NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
 NO_STORAGE = "pods with volume claims are not scheduled"
-NO_EVENTS = "jobs wait for nodes as long as their queues say, whatever autoscalers report"
-NO_DEVICES = "pods with claims to devices are not scheduled"
+NO_EVENTS = "jobs wait for nodes as long as their queues say: reports of autoscalers are not read"
+NO_DEVICES = "pods with device claims are not scheduled"
 FORBIDDEN = {
     PROVISIONING_PATHS: "pods that consume a ProvisioningRequest are not scheduled",
     TAINT_RULES_PATHS: "devices are allocated regardless of DeviceTaintRules",

@@ -173,12 +173,12 @@ class Reflector(Generic[T]):
         try:
             event = decoder(Event[msgspec.Raw]).decode(line)
         except msgspec.DecodeError as broken:
-            raise ApiError(0, "Malformed", f"{self.path}: a line of the watch does not decode: {broken}") from broken
+            raise ApiError(0, "Malformed", f"{self.path}: a line of the watch cannot be decoded: {broken}") from broken
         if event.type == "ERROR":
             try:
                 status = decoder(Status).decode(event.object)
             except msgspec.DecodeError:
-                status = Status(0, "Malformed", "an error of the watch that does not decode")
+                status = Status(0, "Malformed", "an error of the watch that cannot be decoded")
             kind = ExpiredError if status.code == 410 else ApiError
             raise kind(status.code, status.reason or "Unknown", status.message)
         metadata = who(event.object)

@@ -126,7 +126,7 @@ class Notifier:
 
     def eviction_refused(self, eviction: Eviction) -> None:
         """Report to the pods of a refused eviction why they were to be evicted, and why they stay."""
-        text = f"{eviction.why}, but it stays: {eviction.refused}"
+        text = f"{eviction.why}, but it was not evicted: {eviction.refused}"
         for _, pods in eviction.victims:
             for pod in pods:
                 self.recorder.event(pod.metadata, "Normal", "EvictionRefused", text, "Preempting")

@@ -114,4 +114,4 @@ class Reasons:
                 self.notifier.waits(workload, pods, reason, details)
                 self.workloads.transitions.fits_nowhere(workload)
             elif not workload.reason:
-                workload.reason = "it is next in turn"
+                workload.reason = "it is next in the queue"

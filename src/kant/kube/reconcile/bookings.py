@@ -65,9 +65,9 @@ class Bookings:
                 self.troubles[name] = str(error)
                 return
             if not found.held:
-                way = ", ".join(found.collide[:NAMED]) or "no place was found within the limit"
                 more = f" and {len(found.collide) - NAMED} more" if len(found.collide) > NAMED else ""
-                self.troubles[name] = f"it collides on {found.line} with {way}{more}"
+                way = f"it collides on {found.line} with {', '.join(found.collide[:NAMED])}{more}"
+                self.troubles[name] = way if found.collide else "no GPUs were found for it within the search limit"
                 return
             for other in found.moved:
                 core.happen(BookingEnded(core.now, other))

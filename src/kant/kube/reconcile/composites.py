@@ -50,7 +50,7 @@ def needed(translation: Translation, namespace: str, pods: Sequence[Pod]) -> tup
         wrong = next((name for name, own in chain[:-1] if own.required not in ("", chain[-1][1].required)), "")
         if wrong:
             raise MalformedError(
-                f"group {wrong}: expected no constraint but that of {chain[-1][0]}, or those of PodGroups"
+                f"group {wrong}: expected no topology constraint; {chain[-1][0]} and PodGroups may have one"
             )
         inner, least_of[f"/{ref.name}"] = f"/{ref.name}", max(spec.least, 1)
         for name, own in chain:

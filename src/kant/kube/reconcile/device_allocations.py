@@ -184,8 +184,8 @@ class DeviceAllocations:
         if found is None:
             asks = ", ".join(dict.fromkeys(map(_asks, todo[:3])))
             nodes = list(dict.fromkeys(node for node, _ in placed))
-            where = f"node {nodes[0]} has" if len(nodes) == 1 else f"nodes {', '.join(nodes[:3])} have"
-            return f"{where} not the free devices for {asks}", []
+            where = f"node {nodes[0]} does" if len(nodes) == 1 else f"nodes {', '.join(nodes[:3])} do"
+            return f"{where} not have the free devices for {asks}", []
         plans += [one._replace(grants=tuple(grants)) for one, grants in zip(todo, found, strict=True)]
         return "", plans
 

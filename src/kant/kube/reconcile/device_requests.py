@@ -119,9 +119,9 @@ class DeviceRequests:
         """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant cannot allocate it."""
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec.resourceClaims"
         if not self.mirror.serves_devices:
-            raise InputError(where, "a cluster that has the API resource.k8s.io/v1 (Kubernetes 1.34 or newer)")
+            raise InputError(where, "a cluster with the API resource.k8s.io/v1 (Kubernetes 1.34 or newer)")
         if self.mirror.unreadable_devices:
-            raise InputError(where, "the right to list resourceclaims, resourceslices and deviceclasses")
+            raise InputError(where, "permission for Kant to list resourceclaims, resourceslices and deviceclasses")
         for name in claim_names(pod):
             claim = self.devices.claims.get((pod.metadata.namespace, name))
             if claim is None:

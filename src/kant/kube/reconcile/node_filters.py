@@ -158,7 +158,7 @@ class NodeFilters:
             return f"no suitable node has free volumes that fit its claims ({names})"
         if kind == "storage":
             names = ", ".join(claim.metadata.name for claim in unbound_claims(pod, self.mirror.storage))
-            return f"no suitable node reaches enough storage for its claims ({names})"
+            return f"no suitable node has access to enough storage for its claims ({names})"
         driver, number, *_ = what.split(" ")
         return f"no suitable node may attach {number} more volumes of {driver}"
 
@@ -267,7 +267,7 @@ class NodeFilters:
         if lacking is not None:
             self.csi_volumes.overdraw(placed, lacking)
             where = lacking.node.metadata.name
-            return f"near node {where} there is not enough storage for the volume of its claim {lacking.claim[1]}"
+            return f"node {where} has no access to enough storage for the volume of its claim {lacking.claim[1]}"
         return ""
 
     def promise_volumes(self, placed: Placed) -> None:

@@ -26,8 +26,8 @@ def _crowded(state: ClusterState) -> str:
     masks = [mask & there for _, mask in closing_rules(state.table, counters, one)]
     full = [state.nodes[row] for mask in masks for row in np.flatnonzero(mask).tolist()]
     if len(full) == 1:
-        return f"node {full[0].name} has the most pods that it may have ({dict(full[0].amounts)[PODS]})"
-    return f"{len(full):,} nodes have the most pods that they may have" if full else ""
+        return f"node {full[0].name} has reached its limit of {dict(full[0].amounts)[PODS]} pods"
+    return f"{len(full):,} nodes have reached their limits of pods" if full else ""
 
 
 def out_of_service(closed: Collection[str], nodes: Collection[str]) -> str:

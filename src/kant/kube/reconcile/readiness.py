@@ -43,6 +43,6 @@ def check_reservation(job: Job, booked: Iterable[BookedGpus], core: Core) -> Non
     if known is None:
         raise NotYetError(f"its reservation {job.reservation} does not exist, or is over")
     if known.queues and job.queue not in known.queues:
-        raise MalformedError(f"reservation {known.name} is for the jobs of {', '.join(known.queues)}")
+        raise MalformedError(f"reservation {known.name} is only for jobs of {', '.join(known.queues)}")
     if known.name not in core.state.bookings:
-        raise NotYetError(f"its reservation {known.name} has no place")
+        raise NotYetError(f"its reservation {known.name} has no GPUs yet")

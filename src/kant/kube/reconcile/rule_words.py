@@ -54,7 +54,7 @@ def _words(state: ClusterState, rule: Rule, closed: Mask, example: Example) -> s
         case PodAntiAffinity():
             return _apart_words(state, rule, closed, example)
         case PodAffinity():
-            return "no node where it would fit has a pod that it has to run with (podAffinity)"
+            return "no node where it would fit has a pod that its podAffinity requires"
         case TopologySpread():
             key = named_topology(rule.topology)
             return f"nodes where it would fit have too many matching pods already (topologySpreadConstraints by {key})"

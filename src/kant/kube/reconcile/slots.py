@@ -78,12 +78,12 @@ def slots_of(
         left, demand = piece[MASK], job.groups[piece[GROUP]].demand
         for _ in range(piece[PODS]):
             if not waiting.get(piece[GROUP]):
-                raise ValueError(f"a piece for one of the groups of the waiting pods: {piece}")
+                raise ValueError(f"expected a piece for one of the groups of the waiting pods: {piece}")
             at = waiting[piece[GROUP]].popleft()
             own, left = _first_bits(left, demand.gpus)
             found[at] = slot_for(names[piece[NODE]], members[at], own)
     if len(found) < len(members) and not partly:
-        raise ValueError("an allocation for as many pods as there are")
+        raise ValueError("expected an allocation for as many pods as there are")
     return [found[at] for at in range(len(members)) if at in found]
 
 

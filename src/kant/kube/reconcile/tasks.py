@@ -27,9 +27,7 @@ def task_of(pod: Pod) -> str:
 def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
     """Return the first task with too few pods, as text with the numbers of pods; "" if each task has enough."""
     counts = Counter(task_of(pod) for pod in there)
-    return next(
-        (f"{counts[task]} of the {least} pods of task {task}" for task, least in tasks if counts[task] < least), ""
-    )
+    return next((f"{task} has {counts[task]} of {least}" for task, least in tasks if counts[task] < least), "")
 
 
 def starting_pods(tasks: Tasks, there: Iterable[Pod], waiting: Sequence[Pod], count: int) -> list[Pod]:

@@ -259,7 +259,7 @@ class Workloads:
         elif len(free) < lacking:
             self.messages.say_when_still(workload, f"{len(made)} of the {least} pods of its gang exist")
         elif short := lacking_task(tasks, [*there, *free]):
-            self.messages.say_when_still(workload, f"{short} of its gang exist")
+            self.messages.say_when_still(workload, f"its gang lacks pods: {short}")
         else:
             first = starting_pods(tasks, there, free, lacking)
             self._submit(workload, bound, first, free, len(first) > 1 or grows_from_one(workload, spec))

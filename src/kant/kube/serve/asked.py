@@ -55,7 +55,7 @@ def routes(ticket: str, answer: Callable[[Question], Awaitable[bytes]]) -> list[
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if not is_signed(ticket, request.raw_path):
-            return failure("a question signed with the ticket on the Lease of the leader", 401, "Unauthorized")
+            return failure("expected a signature with the ticket on the leader's Lease", 401, "Unauthorized")
         try:
             return web.Response(body=await answer(_question(request)), headers={"Cache-Control": "no-store"})
         except (NotLeadingError, NotYetError, NoForecastError) as error:

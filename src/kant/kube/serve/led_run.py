@@ -23,7 +23,7 @@ class NotLeadingError(InputError):
     reason = NOT_LEADING
 
     def __init__(self) -> None:
-        super().__init__("this replica", "a replica that leads and has seen the cluster: ask another one, or ask again")
+        super().__init__("this replica", "the leader, once it has read the cluster: ask again, or ask another replica")
 
 
 class LedRun:

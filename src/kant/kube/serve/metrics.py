@@ -34,16 +34,16 @@ class KubeTelemetry(telemetry.Telemetry):
         return [
             *super().counters(),
             Histogram("kant_bind_duration_seconds", "Time of one binding request.", buckets=QUICK, registry=here),
-            Counter("kant_bind_errors", "Bindings that were not made.", ["code"], registry=here),
-            Counter("kant_events_dropped", "Events that were not posted.", registry=here),
+            Counter("kant_bind_errors", "Bindings that failed.", ["code"], registry=here),
+            Counter("kant_events_dropped", "Events that were not posted, because too many waited.", registry=here),
             Histogram(
-                "kant_gang_partial_seconds", "For how long gangs were bound in part.", buckets=QUICK, registry=here
+                "kant_gang_partial_seconds", "How long gangs were partially bound.", buckets=QUICK, registry=here
             ),
-            Gauge("kant_journal_failed", "1 while a journal should be kept and is not.", registry=here),
+            Gauge("kant_journal_failed", "1 while the journal cannot be written.", registry=here),
             Gauge("kant_leader", "1 on the replica that leads.", registry=here),
             Gauge("kant_name_taken", "1 while a Kant in another namespace schedules the same pods.", registry=here),
-            Gauge("kant_queues_gone", "1 while nothing starts since all Queues are gone.", registry=here),
-            Counter("scheduler_schedule_attempts", "As in kube-scheduler.", ["result", "profile"], registry=here),
+            Gauge("kant_queues_gone", "1 while nothing starts because all Queues are gone.", registry=here),
+            Counter("scheduler_schedule_attempts", "Attempts by result.", ["result", "profile"], registry=here),
         ]
 
     def gauges(self) -> StateGauges:
@@ -92,7 +92,7 @@ class _KubeGauges(StateGauges):
 
     def collect(self) -> Iterator[Metric]:
         stale = GaugeMetricFamily(
-            "kant_watch_staleness_seconds", "Since the watch last said anything.", labels=["resource"]
+            "kant_watch_staleness_seconds", "Time since the last message of the watch.", labels=["resource"]
         )
         for resource, age in self.telemetry.staleness.items():
             stale.add_metric([resource], age())
@@ -107,7 +107,7 @@ class _KubeGauges(StateGauges):
             why = self.telemetry.reason(state.ids[row])
             where = {"ready": "active", "back-off": "backoff"}.get(why, "gated" if why in GATED else "unschedulable")
             pods[where] += count
-        twin = GaugeMetricFamily("scheduler_pending_pods", "As in kube-scheduler.", labels=["queue"])
+        twin = GaugeMetricFamily("scheduler_pending_pods", "Pods that wait.", labels=["queue"])
         for where, count in sorted(pods.items()):
             twin.add_metric([where], count)
         yield twin

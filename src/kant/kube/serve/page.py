@@ -153,7 +153,7 @@ def _of_journal(
         except NotLeadingError as error:
             return failure(str(error), 503, error.reason)
         if not journal:
-            return failure("the journal: expected one (`kant kube run --journal FOLDER`): futures start from it", 409)
+            return failure("the journal: expected one to start futures from (`kant kube run --journal FOLDER`)", 409)
 
         def gone() -> bool:
             return request.transport is None or request.transport.is_closing()
@@ -169,7 +169,7 @@ def _of_journal(
 async def _output(request: web.Request) -> web.StreamResponse:
     """Answer with the command that shows the pods' output, which Kant itself may not read."""
     space, _, name = request.match_info["job"].partition("/")
-    text = f"[kant: `kant logs --namespace {space} {name}` or kubectl print what it writes]\n".encode()
+    text = f"[kant: `kant logs --namespace {space} {name}` or `kubectl logs` prints its output]\n".encode()
     headers = {"X-Kant-Offset": "0", "X-Kant-End": str(len(text))}
     return web.Response(body=text, headers=headers, content_type="text/plain", charset="utf-8")
 
@@ -199,7 +199,7 @@ def _guarded(handler: Handler, ticket: str = "") -> Handler:
             return await handler(request)
         name = request.host.rpartition(":")[0] or request.host
         if not is_loopback(request) or (name not in HERE and request.host not in HERE):
-            return failure("the page: expected a caller in the pod itself, such as kubectl port-forward", 403)
+            return failure("the page: expected a caller in the leader's pod, such as kubectl port-forward", 403)
         return await handler(request)
 
     return guarded

@@ -127,7 +127,7 @@ class LeaderQuestions(Questions):
     def _kept(self, run: RunRecord, job: str) -> int:
         row = run.by_id.get(job)
         if row is None:
-            raise UnknownJobError("JOB", "a job that Kant sees", job)
+            raise UnknownJobError("JOB", "a job that Kant schedules", job)
         return row
 
     def _apart(self, run: RunRecord, row: int, outside: Outside) -> tuple[str, str] | None:

@@ -102,8 +102,8 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
     group = spec or GroupSpec(0)
     for key in FRACTIONS:
         if key in said:
-            enforced = "nvidia.com/gpumem or nvidia.com/gpumem-percentage on nodes of HAMi's"
-            raise InputError(f"{where}, {key}", f"a share of a GPU that KAI's own binder need not give out: {enforced}")
+            enforced = "nvidia.com/gpumem or nvidia.com/gpumem-percentage"
+            raise InputError(f"{where}, {key}", f"{enforced} and nodes with HAMi, since Kant lacks KAI's binder")
     for key in (HOLD, MOVABLE):
         if said.get(key, "") not in ("", "true", "false"):
             raise InputError(f"{where}, {key}", "true or false", said[key])
@@ -147,7 +147,7 @@ def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level
         pods = whole(f"{where}, {SLICE_SIZE}" if key == SLICE else place, size, 1, MAX_PODS)
         if found and (LEVELS.index(level) >= LEVELS.index(found[-1][0]) or found[-1][1] % pods):
             raise InputError(
-                place, f"in {found[-1][0]} a narrower level, and a number of pods that divides {found[-1][1]}", name
+                place, f"a level narrower than {found[-1][0]}, with a number of pods that divides {found[-1][1]}", name
             )
         found.append((level, pods))
     if not found:

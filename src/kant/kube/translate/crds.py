@@ -27,4 +27,4 @@ def decoded(found: Unstructured, form: type[Any]) -> Any:
     try:
         return msgspec.json.decode(found.spec, type=form)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InputError(f"{about(found)}, spec", f"fields of their types ({error})") from None
+        raise InputError(f"{about(found)}, spec", f"fields of the right types ({error})") from None

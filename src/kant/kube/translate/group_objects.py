@@ -30,13 +30,13 @@ def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
         raise InputError(where, "an object")
     read = _READERS.get(source)
     if read is None:
-        raise InputError(where, f"a group of one of {', '.join(_READERS)}", source)
+        raise InputError(where, f"one of these kinds of groups: {', '.join(_READERS)}", source)
     try:
         known = read(spec if source != g.WORKLOAD else _part(spec, part, where), where)
         if known.gangs and part:
             known = _one_gang(_replicated_jobs(spec, where), part)
     except (AttributeError, TypeError):
-        raise InputError(where, "the fields of its kind, each of its type") from None
+        raise InputError(where, "fields of the right types") from None
     labels = found.metadata.said
     own = labels.get(g.MIN_AVAILABLE)
     least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own and not known.alone else known.least
@@ -50,7 +50,7 @@ def _part(spec: Spec, part: str, where: str) -> Spec:
     """Return a group of a Workload (Kubernetes 1.35) in the form of a PodGroup, which has replaced the Workload."""
     own = next((one for one in spec.get("podGroups") or [] if one.get("name") == part), None)
     if own is None:
-        raise InputError(f"{where}.podGroups", f"the group {part} that its pods name")
+        raise InputError(f"{where}.podGroups", f"a group {part}, which its pods name")
     return {"schedulingPolicy": own.get("policy")}
 
 
@@ -98,7 +98,7 @@ def _kai(spec: Spec, where: str) -> GroupSpec:
 
 def _volcano(spec: Spec, where: str) -> GroupSpec:
     if spec.get("networkTopology"):
-        raise InputError(f"{where}.networkTopology", "no tiers of HyperNodes; name a level of a Topology instead")
+        raise InputError(f"{where}.networkTopology", "no tiers of HyperNodes: name a level of a Topology instead")
     if spec.get("subGroupPolicy"):
         raise InputError(f"{where}.subGroupPolicy", "no groups inside a group, which Kant does not support")
     least, least_of = _member(spec, where), spec.get("minTaskMember") or {}

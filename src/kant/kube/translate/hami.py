@@ -61,11 +61,11 @@ def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
         asked = amounts_of(container.resources, f"{where}.initContainers[{number}]")
         shares = [name for name in (MEMORY, PERCENT, CORES) if asked.get(name)]
         if shares:
-            raise InputError(f"{where}.initContainers[{number}]", "no share of a GPU before the containers", shares[0])
+            raise InputError(f"{where}.initContainers[{number}]", "no share of a GPU in an init container", shares[0])
     parts = tuple(_part(one, f"{where}.containers[{number}]") for number, one in enumerate(spec.containers))
     unlike = {part._replace(gpus=0) for part in parts if part.gpus}
     if len(unlike) > 1:
-        raise InputError(f"{where}.containers", "equal shares of GPUs for all containers that ask for some")
+        raise InputError(f"{where}.containers", "equal shares of GPUs in all containers that request one")
     return parts
 
 
@@ -144,7 +144,7 @@ def decoded(text: str) -> Registered:
         if (one.mode or "hami-core") != "hami-core" or min(one.count, one.devmem) < 1 or one.devcore < 0:
             raise ValueError(f"device {one.id}: mode {one.mode}, {one.count} slots, {one.devmem} MiB")
     if len({one.id for one in found}) < len(found):
-        raise ValueError("a device stands there twice")
+        raise ValueError("a device is listed twice")
     devices = tuple(Device(one.id, one.count, one.devmem, one.devcore) for one in found)
     return Registered(devices, sum(1 << number for number, one in enumerate(found) if not one.health))
 

@@ -55,7 +55,7 @@ def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, 
 def _lacking(selection: Selection, facts: list[dict[str, str]]) -> str:
     """Return, as text, the requirements of a pod that no node meets together."""
     if selection.terms is not None and not any(selection._replace(always=()).admits(own, ()) for own in facts):
-        return "none meets its nodeAffinity"
+        return "none matches its nodeAffinity"
     every = [_words(one) for one in selection.always]
     rest = ["what its nodeAffinity asks for"] if selection.terms is not None else []
     return f"none has all of {', '.join([*every[:3], *(['…'] if len(every) > 3 else []), *rest])}"

@@ -78,7 +78,7 @@ def node_of(view: k.Node, levels: Levels, devices: int = 0) -> Seen:
         there += shared
         usable += count((left or capacity).get(SHARED, 0), f"{place}.allocatable.{SHARED}")
         if there % replicas:
-            raise InputError(f"{place}.capacity", f"GPUs of {replicas} replicas each", there)
+            raise InputError(f"{place}.capacity", f"a multiple of {replicas}, the replicas of each GPU", there)
         there, usable = there // replicas, usable // replicas
     if usable > there:
         raise InputError(f"{place}.allocatable", f"at most the {there} GPUs of its capacity", usable)

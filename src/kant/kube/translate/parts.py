@@ -81,7 +81,7 @@ def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None
             meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
             spec = msgspec.convert(part.template.get("spec") or {}, PodSpec)
         except msgspec.ValidationError as wrong:
-            raise InputError(where, "a template of a pod", str(wrong)) from None
+            raise InputError(where, "a valid pod template", str(wrong)) from None
         spec = replace(spec, priority=sibling.spec.priority, tolerations=_tolerations(spec, sibling))
     else:
         meta, spec = same.metadata, same.spec

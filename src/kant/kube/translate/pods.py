@@ -143,7 +143,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
     children = [kind[4] for kind in groups if kind[4] != NO_CHILD]
     if len(set(children)) < len(children):
         name = next(name for name, _ in children if sum(one == name for one, _ in children) > 1)
-        raise InputError(f"PodGroup {name}", "pods that ask for the same, or no constraint but that of its group")
+        raise InputError(f"PodGroup {name}", "pods with equal requests, or no topology constraint of its own")
     parts = [PodGroup(len(own), kind[0]) for kind, own in groups.items()]
     if annotations.cuts or children:
         parts = [_cut(part, annotations.cuts, kind[4][1]) for part, kind in zip(parts, groups, strict=True)]
@@ -193,7 +193,7 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     select = selection(pod, setting.storage, setting.filters)
     own = (pod.metadata.labels or {}).get(NODE_POOL, "")
     if spec is not None and spec.node_pool not in ("", own):
-        raise InputError(f"{about(pod)}, label {NODE_POOL}", f"that of its group, {spec.node_pool}", own or None)
+        raise InputError(f"{about(pod)}, label {NODE_POOL}", f"its group's pool, {spec.node_pool}", own or None)
     product = model_asked(pod)
     return _Read(
         demand,

@@ -55,7 +55,7 @@ class QueueNamespaces:
                 self.selecting = True
                 chosen.update(space for space, own in labels.items() if selects(selector, own or {}))
             elif selector is not None:
-                expected = "a right of Kant to list namespaces"
+                expected = "permission for Kant to list namespaces"
                 wrong[name] = str(InputError(f"Queue {name}, spec.namespaceSelector", expected))
             self.allowed[name] = frozenset(chosen)
         if (before or self.allowed) and stood != self._parents:
@@ -82,6 +82,6 @@ class QueueNamespaces:
         while above:
             if namespace not in self.allowed.get(above, (namespace,)):
                 whose = f"queue {queue}" + (f" is below queue {above}, which" if above != queue else "")
-                return f"{whose} is not for the pods of namespace {namespace}"
+                return f"{whose} does not accept pods of namespace {namespace}"
             above = self._parents.get(above, "")
         return ""

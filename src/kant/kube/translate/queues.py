@@ -47,7 +47,7 @@ def queue_of(found: Unstructured) -> Queue:
     try:
         queue = msgspec.convert(said, Queue)
     except msgspec.ValidationError as error:
-        raise InputError(place, f"fields of their types ({error})") from None
+        raise InputError(place, f"fields of the right types ({error})") from None
     validated(QueueConfig((replace(queue, parent=""),)), "spec")
     return queue
 
@@ -99,12 +99,12 @@ def queue_config_of(objects: Iterable[Unstructured]) -> tuple[QueueConfig, dict[
                 grand = above[grand]
             grand = grand if grand in queues and grand not in above and grand != name else ""
             queues[name] = replace(queue, parent=grand)
-            wrong[name] = _wrong_parent(queue, "a queue that is not malformed")
+            wrong[name] = _wrong_parent(queue, "a queue with a valid spec")
         elif queue.parent and queue.parent not in queues:
             queues[name] = _held(queue)
-            wrong[name] = _wrong_parent(queue, "the name of a queue")
+            wrong[name] = _wrong_parent(queue, "the name of another queue")
     for name in _on_cycles(queues):
-        wrong[name] = _wrong_parent(queues[name], "a queue that is not below it")
+        wrong[name] = _wrong_parent(queues[name], "a queue that is not below this one")
         queues[name] = _held(queues[name])
     return validated(QueueConfig(tuple(queues.values())), "queues"), wrong
 

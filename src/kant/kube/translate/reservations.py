@@ -68,9 +68,9 @@ def reservation_of(found: Unstructured, epoch: int = 0) -> ReservedNodes | Booke
     place, name = f"{about(found)}, spec", found.metadata.name
     spec: ReservationSpec = decoded(found, ReservationSpec)
     if bool(spec.node_selector) == bool(spec.gpus):
-        raise InputError(f"{place}.nodeSelector", "one or more labels of nodes, or gpus in its place")
+        raise InputError(f"{place}.nodeSelector", "one or more node labels, or else the field gpus")
     if spec.gpus < 0 or spec.within not in WITHIN:
-        raise InputError(f"{place}.gpus", f"GPUs, and within one of {', '.join(WITHIN[1:])}", spec.within)
+        raise InputError(f"{place}.gpus", f"GPUs, with `within` as one of {', '.join(WITHIN[1:])}", spec.within)
     start = microseconds(spec.start, f"{place}.start") - epoch
     end = microseconds(spec.end, f"{place}.end") - epoch if spec.end else FOREVER
     if end <= start:

@@ -128,11 +128,9 @@ def check_parts(spec: PodSpec, queue: str, queue_config: QueueConfig, counted: C
         check_quota("resources", part, queue, queue_config, BOTH if also else UNCOUNTED_PART)
 
 
-UNCOUNTED_PART = "whole GPUs in queue {}, whose quota does not count parts of them"
-UNCOUNTED_CLAIM = (
-    "in queue {}, which has a quota of GPUs, either whole GPUs of a node or parts that say how much of one they are"
-)
-BOTH = "no MIG device beside whole GPUs in queue {}, whose quota counts the one or the other of a pod"
+UNCOUNTED_PART = "whole GPUs in queue {}, whose quota does not count parts of GPUs"
+UNCOUNTED_CLAIM = "whole GPUs, or parts with a known share of a GPU, in queue {}, which has a quota of GPUs"
+BOTH = "a pod with either MIG devices or whole GPUs in queue {}, whose quota cannot count both"
 
 
 def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, expected: str = UNCOUNTED_PART) -> None:

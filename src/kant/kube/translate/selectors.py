@@ -71,7 +71,7 @@ def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
     """Return the terms, of which a node must meet at least one. Raises InputError if one is malformed."""
     terms = tuple(checked_term(term, where) for term in required.node_selector_terms)
     if not terms:
-        raise InputError(where, "at least one of nodeSelectorTerms")
+        raise InputError(where, "at least one term in nodeSelectorTerms")
     return terms
 
 
@@ -79,7 +79,7 @@ def checked_term(term: k.SelectorTerm, where: str) -> Term:
     """Return the requirements of a term. Raises InputError if one is malformed."""
     for field in term.match_fields:
         if field.key != NAME or field.operator not in ("In", "NotIn"):
-            raise InputError(f"{where}.matchFields", f"{NAME} In or NotIn", f"{field.key} {field.operator}")
+            raise InputError(f"{where}.matchFields", f"{NAME} with In or NotIn", f"{field.key} {field.operator}")
     for requirement in term.match_expressions:
         _check(requirement, f"{where}.matchExpressions, {requirement.key}")
     return Term((*term.match_expressions, *term.match_fields))
@@ -141,7 +141,7 @@ def check_neighbours(pod: k.Pod, where: str) -> None:
             place = f"{where}.affinity.{word}"
             if term.namespace_selector not in (None, k.LabelSelector()):
                 raise InputError(
-                    f"{place}, namespaceSelector", "no labels of namespaces: Kant lacks the right to list namespaces"
+                    f"{place}, namespaceSelector", "no such selector: Kant has no permission to list namespaces"
                 )
             for requirement in term.label_selector.match_expressions if term.label_selector else ():
                 _check(requirement, f"{place}, {requirement.key}")

@@ -41,7 +41,7 @@ MIG = "nvidia.com/mig-"
 REPLICATED = tuple(f"{word} {name}" for word in (MANY, ONE) for name in (NVIDIA, SHARED))
 NO_REPLICAS = k.Requirement(SHARING, "NotIn", REPLICATED)
 NO_SHARES = k.Requirement(SHARING, "NotIn", (*REPLICATED, HAMI))
-NO_HAMI = f"no node that it selects gives out parts of GPUs by HAMi (annotation {REGISTER})"
+NO_HAMI = f"no node that it selects shares its GPUs with HAMi (annotation {REGISTER})"
 Holding = tuple[Demand, int]
 """What a pod holds of its node, and a bit mask of its GPUs there; 0: unknown."""
 
@@ -179,7 +179,7 @@ class GpuShares:
         words = tuple(f"{word} {kind}" for word in ((MANY, ONE) if replicas == 1 else (MANY,)))
         parts = [one.part for one in self._eligible(select, kind, lambda one: one.word in words)]
         if not parts and any(self._eligible(select, kind, lambda one: one.single)):
-            why = f"the nodes that it selects give each pod one replica of a GPU, and it asks for {replicas}"
+            why = f"the nodes that it selects allow one replica of a GPU for each pod, and it asks for {replicas}"
             return Asked(whole, own, why)
         if not parts:
             return Asked(whole, own if kind == NVIDIA else ())
@@ -192,7 +192,7 @@ class GpuShares:
         part = next(one for one in hami.parts_of(spec, where) if one.gpus)
         nodes: tuple[k.Requirement, ...] = (k.Requirement(SHARING, "In", (HAMI,)),)
         if not _fits_hami(spec):
-            raise InputError(f"{where}.initContainers", f"no {NVIDIA} beside shares of a GPU", NVIDIA)
+            raise InputError(f"{where}.initContainers", f"no {NVIDIA} in a pod with shares of GPUs", NVIDIA)
         found = [one.devices for one in self._eligible(select, NVIDIA, lambda one: bool(one.devices))]
         if not found:
             return Asked(whole, nodes, NO_HAMI)

@@ -82,7 +82,7 @@ def sharing_of(view: k.Node) -> Sharing:
     where = f"node {view.metadata.name}, label {key}"
     replicas = max(whole(where, labels[key], 0, GPU), 1)
     if (replicas + 1) * (GPU // replicas) <= GPU:
-        raise InputError(where, "a number of replicas that thousandths of a GPU can count", replicas)
+        raise InputError(where, "a number of replicas that thousandths of a GPU can count, such as 1 to 35", replicas)
     if replicas == 1:
         return WHOLE
     amounts = view.status.capacity or {}

@@ -37,7 +37,7 @@ def levels_of(objects: Iterable[Unstructured]) -> tuple[Levels | None, dict[str,
         if found is None:
             found = levels
         else:
-            wrong[name] = str(InputError(about(one), f"one Topology; {found.source} is in force"))
+            wrong[name] = str(InputError(about(one), f"one Topology in the cluster: {found.source} is in force"))
     return found, wrong
 
 

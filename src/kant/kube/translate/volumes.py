@@ -88,7 +88,7 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, claim {name}"
         if not storage.known:
             raise InputError(
-                where, "the right to list persistentvolumeclaims, persistentvolumes and the kinds of storage.k8s.io"
+                where, "permission for Kant to list persistentvolumeclaims, persistentvolumes and storage.k8s.io"
             )
         claim = storage.claims.get((pod.metadata.namespace, name))
         if claim is None:
@@ -173,7 +173,7 @@ def why_out_of_reach(pod: k.Pod, storage: Storage) -> str:
             continue
         what = " or ".join(" and ".join(_words(one) for one in term.requirements) for term in terms[:2])
         source = f"volume {claim.spec.volume_name}" if is_bound(claim) else f"class {claim.spec.storage_class_name}"
-        said.append(f"claim {claim.metadata.name} ({source}) needs a node with {what or 'nothing that there is'}")
+        said.append(f"claim {claim.metadata.name} ({source}) needs a node with {what or 'labels that no node has'}")
     return "; ".join(said)
 
 

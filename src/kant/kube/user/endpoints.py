@@ -103,7 +103,7 @@ def mirror(
             look()
 
     def malformed(metadata: Meta, why: str) -> None:
-        on_trouble(InputError(f"{path}: {metadata.name}", "an object of its kind", why))
+        on_trouble(InputError(f"{path}: {metadata.name}", "an object with the fields of its kind", why))
 
     return known, Reflector(
         client, path, view, sink, on_replace=replace, on_malformed=malformed, on_trouble=on_trouble, fields=fields

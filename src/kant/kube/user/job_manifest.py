@@ -102,7 +102,7 @@ def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[s
 def trial_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[str, Any]:
     """Return a Job whose one gated pod only asks when the job would start. Raises InputError as `job_manifest` does."""
     if job.array:
-        raise InputError("--array", "one job beside --test-only", len(job.array))
+        raise InputError("--array", "a single job with --test-only", len(job.array))
     made = job_manifest(structs.replace(job, hold=False), replace(options, pods=1), namespace)
     template = made["spec"]["template"]
     template["spec"]["schedulingGates"] = [{"name": TEST_GATE}]
@@ -173,9 +173,9 @@ def _check(job: Submission, options: PodOptions) -> None:
     if not job.command:
         raise InputError("COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`")
     if not options.image:
-        raise InputError("--image", "the image in which to run the command on Kubernetes")
+        raise InputError("--image", "the container image for the command on Kubernetes")
     if job.gpus != int(job.gpus) or not 0 <= job.gpus <= 1024:
-        raise InputError("--gpus", "a whole number of GPUs for each pod on Kubernetes", job.gpus)
+        raise InputError("--gpus", "a whole number of GPUs up to 1024 for each pod on Kubernetes", job.gpus)
     if not 1 <= options.pods <= 10_000:
         raise InputError("--pods", "a whole number from 1 to 10,000", options.pods)
     if job.cpus is not None and not 0 <= job.cpus <= 1_000_000:

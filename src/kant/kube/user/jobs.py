@@ -70,7 +70,7 @@ class UserJobs:
             await self.client.delete(self._path(name), uid=job.metadata.uid, propagation="Background")
         except ApiError as second:
             if second.code != 404:
-                return ServerMessageError(f"{self._sentence(error, '')}; job {name} remains, held: kant cancel {name}")
+                return ServerMessageError(f"{self._sentence(error, '')}; job {name} is left, held: kant cancel {name}")
         return self._sentence(error, "")
 
     async def trial(self, job: Submission, options: PodOptions) -> str:
@@ -193,7 +193,7 @@ class UserJobs:
                 raise InputError(f"job {name}", "one that has started", f"{phase_of(found, pods)}: {why}".rstrip(": "))
             if over or not follow:
                 if not seen:
-                    raise InputError(f"job {name}", "a pod that still exists, to read what it has written")
+                    raise InputError(f"job {name}", "a pod that still exists: output is deleted with it")
                 return
             await asyncio.sleep(LOOK)
 

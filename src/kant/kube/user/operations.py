@@ -42,5 +42,5 @@ async def latest(config: Config) -> list[Any]:
         except ApiError as error:
             if error.code == 404:
                 return []
-            raise InputError("the audit", f"operations that Kant may list ({error})") from None
+            raise InputError("the audit", f"permission to list operations ({error})") from None
     return [msgspec.json.decode(msgspec.json.decode(one.spec)["entry"]) for one in found.items]

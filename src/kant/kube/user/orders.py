@@ -55,7 +55,7 @@ class Orders:
         if target.kind == "queue":
             return await self._queue(target, "hold")
         if target.kind == "node":
-            raise InputError("TARGET", "a job, a pod or a queue; a node is drained", text)
+            raise InputError("TARGET", "a job, a pod or a queue (a node can only be drained)", text)
         if await self._is_own_job(target):
             return await self.jobs.hold(target.name)
         pods = await self._waiting(target)
@@ -82,7 +82,7 @@ class Orders:
         """Give waiting pods another priority; None: that of their PriorityClass. False: they had it already."""
         target = target_of(text)
         if target.kind in ("queue", "node"):
-            raise InputError("TARGET", "a job or a pod: queues have weights instead", text)
+            raise InputError("TARGET", "a job or a pod (a queue has a weight instead)", text)
         if priority is not None and not LOW <= priority <= HIGH:
             raise InputError("PRIORITY", f"a whole number from {LOW} to {HIGH}", priority)
         said = None if priority is None else str(priority)
@@ -127,7 +127,7 @@ class Orders:
             if owner.kind == "Job" and len(owners) == 1 and await self.jobs.is_alone(owner.name, len(pods)):
                 return await self.jobs.cancel(owner.name)
             what = f"{owner.kind} {owner.name}"
-            raise InputError("TARGET", f"a job without an owner: delete {what} to withdraw this one", text)
+            raise InputError("TARGET", f"a job without an owner; to cancel this one, delete {what}", text)
         await self._each(pods, lambda path, pod: self.client.delete(path, uid=pod.metadata.uid))
         return True
 
@@ -210,7 +210,7 @@ class Orders:
             raise self._unknown(target)
         found = [pod for pod in pods if not pod.spec.node_name]
         if not found:
-            raise InputError(f"{target.kind or 'job'} {target.name}", "one that waits", "running")
+            raise InputError(f"{target.kind or 'job'} {target.name}", "a waiting job", "running")
         return found
 
     async def _pods(self, target: Target) -> list[Pod]:
@@ -259,7 +259,7 @@ class Orders:
             return ServerMessageError(f"Kubernetes: Kant's kinds are not installed: {INSTALL} (404)")
         if found := UNKNOWN_FIELD.search(error.message):
             what = "queues" if target.kind == "queue" else "reservations"
-            return ServerMessageError(f"Kubernetes: {what} there lack {found['field']}, as in an older Kant: {INSTALL}")
+            return ServerMessageError(f"Kubernetes: {what} have no {found['field']}, as in an older Kant: {INSTALL}")
         if error.code == 404:
             where = "" if target.kind in ("queue", "node") else f" of namespace {self.namespace}"
             return InputError("TARGET", f"an existing {target.kind or 'job'}{where}", target.name)

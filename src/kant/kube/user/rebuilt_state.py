@@ -98,7 +98,7 @@ def _condition_of(workload: Workload, pod: Pod) -> str:
     """Return why a pod waits, from its condition PodScheduled; "" for a pod that does not wait for Kant."""
     if workload.foreign or pod.spec.node_name:
         return ""
-    return (pod.scheduled and pod.scheduled.message) or "it has only just been seen: ask again"
+    return (pod.scheduled and pod.scheduled.message) or "Kant has only just seen it: ask again"
 
 
 def _may_be(pod: Pod, named: Name) -> bool:

@@ -28,7 +28,7 @@ def target_of(text: str) -> Target:
     """Parse NAME, or KIND/NAME as in kubectl. Raises InputError."""
     kind, slash, name = text.rpartition("/")
     if not name or (slash and kind not in KINDS):
-        raise InputError("TARGET", "a job or a pod, or one of queue/NAME and node/NAME", text)
+        raise InputError("TARGET", "a job or a pod, queue/NAME or node/NAME", text)
     return Target(KINDS.get(kind, ""), name)
 
 

@@ -43,7 +43,7 @@ def missed(goal: Goal, world: SimulatedWorld, before: WorldView) -> list[str]:
     for each in sorted(goal, key=lambda one: parse_duration(one.get("after", "0s"), "after")):
         world.step(now + parse_duration(each.get("after", "0s"), "after"))
         if not CONDITIONS[each["is"]](world, before, **_fields(each)):
-            found.append(f"not so: {' '.join(f'{key}={value}' for key, value in each.items())}")
+            found.append(f"condition not met: {' '.join(f'{key}={value}' for key, value in each.items())}")
     return found
 
 

@@ -62,7 +62,7 @@ class Model:
             said = one_line(error.read(2000).decode(errors="replace"), 200)
             if error.code in (401, 403, 404):
                 raise InputError(
-                    "--url, --model and KANT_LLM_KEY", f"what the endpoint takes ({error.code}: {said})"
+                    "--url, --model and KANT_LLM_KEY", f"values that the endpoint accepts ({error.code}: {said})"
                 ) from None
             if error.code in BUSY or error.code >= 500:
                 raise PipelineError(f"the endpoint answers {error.code}: {said}") from None
@@ -83,7 +83,7 @@ def _called(call: dict[str, Any], tools: Tools) -> dict[str, Any]:
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
-        return tools.refuse(str(function.get("name", "")), "its arguments are no JSON object")
+        return tools.refuse(str(function.get("name", "")), "its arguments are not a JSON object")
     return tools(str(function.get("name", "")), **{str(key): value for key, value in arguments.items()})
 
 

@@ -79,7 +79,7 @@ class Tools:
     def _answer(self, tool: str, arguments: dict[str, Any]) -> Answer:
         act = self._of.get(tool)
         if act is None:
-            return {"refused": "input", "sentence": f"there is no tool {one_line(tool, 60)}"}
+            return {"refused": "input", "sentence": f"tool {one_line(tool, 60)} does not exist"}
         try:
             inspect.signature(act).bind(self.desk, **arguments)
             hints = get_type_hints(act)

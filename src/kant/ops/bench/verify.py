@@ -123,12 +123,12 @@ def _promised(before: WorldView, after: WorldView) -> list[str]:
     there = sum(node.gpus for node in after.nodes)
     promises = [sum(each.nominal_gpus or 0.0 for each in view.queues) for view in (before, after)]
     if promises[1] > max(promises[0], there):
-        found.append(f"quotas promise {promises[1]:g} GPUs of {there:g}")
+        found.append(f"quotas add up to {promises[1]:g} GPUs of {there:g}")
     for queue in after.queues:
         jobs = [job for job in after.jobs.values() if job.runs and not job.preemptible and job.queue == queue.queue]
         held = sum(job.gpus for job in jobs)
         if queue.nominal_gpus is not None and queue.nominal_gpus < held and quota_of(before, queue.queue) >= held:
-            found.append(f"queue {queue.queue} has a quota below its protected jobs")
+            found.append(f"queue {queue.queue} has a quota below what its protected jobs hold")
     return found
 
 
@@ -151,7 +151,7 @@ def _dear(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
     paid = cost(economy.of, before, after)
     if paid <= SLACK * economy.best + 1e-6:
         return []
-    return [f"{economy.of}: {paid:.3g}, and {economy.best:.3g} would suffice"]
+    return [f"{economy.of}: {paid:.3g}, but {economy.best:.3g} would suffice"]
 
 
 # --- audit and answer -----------------------------------------------------------------------------------------------
@@ -168,10 +168,10 @@ def _audited(task: BenchTask, after: WorldView, audit: list[OpsEntry]) -> list[s
     except InputError as error:
         found.append(str(error))
     if again.view().version != after.version:
-        found.append("the audit does not lead to the present state")
+        found.append("the audit log does not lead to the present state")
     applied = sum(entry.what == "applied" for entry in audit)
     if applied > task.verify.transactions:
-        found.append(f"{applied} transactions, and {task.verify.transactions} would suffice")
+        found.append(f"{applied} transactions, but {task.verify.transactions} would suffice")
     return found
 
 

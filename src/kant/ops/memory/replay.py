@@ -63,7 +63,7 @@ class RunbookRun:
         """Choose the next call and make it. Returns whether there is more to do."""
         trace = self.trace
         if trace.ended or self.stopped or len(trace.steps) + len(self.before) >= MOST_STEPS:
-            self.stopped = self.stopped or ("" if trace.ended else f"it has not ended after {MOST_STEPS} calls")
+            self.stopped = self.stopped or ("" if trace.ended else f"the task has not ended after {MOST_STEPS} calls")
             return False
         view = self.tools.view()
         changed = self.books.changed(trace, view)
@@ -72,7 +72,7 @@ class RunbookRun:
             self._begin(None, trace.id)
             return True
         known = self.at is not None and not changed
-        found = self.books.next(trace, str(self.at), view) if known else Found(why="this has not been met before")
+        found = self.books.next(trace, str(self.at), view) if known else Found(why="no runbook covers this situation")
         call, by = found.call, found.step
         if call is None:
             call = self.model(trace)

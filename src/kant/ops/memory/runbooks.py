@@ -107,7 +107,7 @@ class Runbooks:
         met = [step for step in steps if step.chosen.get(now)]
         fits: list[tuple[BookStep, TraceCall]] = []
         call: TraceCall | None
-        why = "this has not been met before"
+        why = "no runbook covers this situation"
         for step in met if len(met) == 1 else steps:
             chosen = step.chosen.get(now, {}) if len(met) == 1 else {}
             try:
@@ -118,12 +118,12 @@ class Runbooks:
             if not self._holds(step, trace, call, view):
                 continue
             if call is None or step.stale or step.ask:
-                return Found(why=step.stale or step.ask or f"the arguments of {step.tool} are not explained")
+                return Found(why=step.stale or step.ask or f"the arguments of {step.tool} are not determined")
             fits.append((step, call))
         if len(fits) > 1:  # a look only finds facts: prefer a call that acts
             fits = [each for each in fits if each[1].tool not in LOOKS]
         if len(fits) != 1:
-            return Found(why="several branches fit" if fits else why)
+            return Found(why="several branches of the runbook match" if fits else why)
         step, call = fits[0]
         if wrong := self._unfit(step, trace):
             return Found(why=wrong)
@@ -148,7 +148,7 @@ class Runbooks:
         """Return why the runbook must not take a step although its facts hold: the plan is too large; "" if it may."""
         found = amounts(trace.last)
         larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
-        return f"{larger[0]} is larger than in any earlier plan" if larger else ""
+        return f"{larger[0]} is larger than in every plan that was learned" if larger else ""
 
     def learn(self, trace: TaskTrace) -> None:
         """Learn a successful trace, but only up to the step before which someone else changed the facts of the task.
@@ -301,10 +301,10 @@ def read_runbook(path: Path) -> Runbook:
     book = read_toml(path, Runbook)
     ids = [step.id for step in book.step]
     if len(set(ids)) < len(ids) or not book.tasks:
-        raise InputError(str(path), "the words of at least one task, and each step once")
+        raise InputError(str(path), "at least one task, and a different id for each step")
     for number, step in enumerate(book.step):
         if step.after and step.after not in ids[:number]:
-            raise InputError(f"{path}, step {step.id}, after", "a step before it", step.after)
+            raise InputError(f"{path}, step {step.id}, after", "the id of an earlier step", step.after)
     return book
 
 

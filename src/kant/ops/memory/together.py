@@ -134,7 +134,7 @@ def run_together(
         own = _Member(tools, group, number)
         run = begin(task, own)
         if stopped:
-            run.stopped = f"it names something that `{stopped[0]}` names, and that task has not ended"
+            run.stopped = f"it depends on `{stopped[0]}`, which has not ended"
         try:
             return run.run()
         finally:

@@ -104,7 +104,7 @@ class DeskTools:
             return {}
         act = getattr(self.desk, call.tool) if call.tool in (*ACTS, "plan") else None
         if act is None and call.tool not in LOOKS:
-            return {"refused": "input", "sentence": f"there is no tool {one_line(call.tool, 100)}"}
+            return {"refused": "input", "sentence": f"tool {one_line(call.tool, 100)} does not exist"}
         found = self._answer(act or partial(LOOKS[call.tool], self.desk), call.args)
         if call.tool == "apply" and found.get("refused") == "person":
             yes = self.agreed(self.desk.question(call.args["plan_id"]))

@@ -140,7 +140,7 @@ def lines_of(spec: ClusterSpec, request: PlaceRequest) -> list[GpuLine]:
     fits = [line for line in found if line.gpus >= line.size(request)]
     if not fits:
         most = max((line.gpus for line in found), default=0)
-        where = f"one {level}" if level != CLUSTER else "the cluster has of one model"
+        where = f"one {level} has" if level != CLUSTER else "the cluster has of one model"
         raise InputError("gpus", f"at most {most:,}, as many as {where}", request.gpus)
     return fits
 

@@ -28,7 +28,7 @@ def book(bookings: Iterable[LineBooking], spec: ClusterSpec, where: str) -> list
             raise InputError(f"{place}, {error.where}", error.expected, error.got) from None
         if not found.held:
             way = ", ".join(found.collide) or "none found within the limit of the search"
-            raise InputError(place, f"GPUs side by side that are free for its window (in the way: {way})")
+            raise InputError(place, f"adjacent GPUs that are free in its window (in the way: {way})")
         for name, held in found.moved.items():
             taken[name] = Taken(name, taken[name].start, taken[name].end, held, taken[name].request)
         taken[one.id] = Taken(one.id, one.start, one.end, found.held, request)

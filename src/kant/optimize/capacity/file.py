@@ -148,7 +148,7 @@ def _from_json(text: str) -> Instance:
         deadline = _ticks(row.deadline, tick, f"{where}, deadline")
         if row.every is None:
             if row.times != 1:
-                raise InputError(f"{where}, times", "`every` as well")
+                raise InputError(f"{where}, times", "1, or `every` as well")
             processes.append(Process(row.id, release, deadline, tasks))
             continue
         every = _ticks(row.every, tick, f"{where}, every")
@@ -191,7 +191,7 @@ def _from_psplib(text: str, factor: float) -> Instance:
     followers: dict[int, list[int]] = {}
     for n, numbers in rows("PRECEDENCE RELATIONS", 1):
         if len(numbers) < 3 or numbers[1] != 1 or len(numbers) != 3 + numbers[2]:
-            raise InputError(f"line {n}", "a job with one mode and as many successors as it says", numbers)
+            raise InputError(f"line {n}", "a job with one mode and the stated number of successors", numbers)
         followers[numbers[0]] = numbers[3:]
     work: dict[int, tuple[int, list[int]]] = {}
     width = 0
@@ -206,7 +206,7 @@ def _from_psplib(text: str, factor: float) -> Instance:
     for job, names in followers.items():
         for name in names:
             if name not in before:
-                raise InputError(f"job {job}", "successors that are jobs", name)
+                raise InputError(f"job {job}", "successors that the file has", name)
             before[name].append(str(job))
     resources = [f"R{k + 1}" for k in range(width - 3)]
     tasks = tuple(

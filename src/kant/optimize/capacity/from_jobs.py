@@ -62,7 +62,7 @@ def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int)
         if job.due >= 0:
             latest = max(job.due // tick, release + duration)
         if latest > MOST:
-            raise InputError("--tick", f"a span of which the journal has at most {MOST:,}", tick)
+            raise InputError("--tick", f"a span so long that the journal has at most {MOST:,}", tick)
         processes.append(Process(job.id, release, latest, (ProcessTask("run", duration, {pool: gpus}),)))
     used = {name for process in processes for task in process.tasks for name in task.demand}
     resources = tuple(Resource(name) for name in node_gpus if name in used)

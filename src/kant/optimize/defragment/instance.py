@@ -78,9 +78,9 @@ def check_instance(instance: DefragInstance, where: str) -> None:
             free[vm.host][j][0] -= vm.cores // parts
             free[vm.host][j][1] -= vm.memory // parts
         if min(min(node) for node in free[vm.host]) < 0:
-            raise InputError(f"{where}: host {vm.host}", f"room for the vms on it, of which {vm.name} is one too many")
+            raise InputError(f"{where}: host {vm.host}", f"capacity for all its vms, but {vm.name} does not fit")
         if vm.service and (vm.service, vm.host) in services:
-            raise InputError(f"{where}: host {vm.host}", f"one vm of service {vm.service}")
+            raise InputError(f"{where}: host {vm.host}", f"at most one vm of service {vm.service}")
         services.add((vm.service, vm.host))
 
 
@@ -99,4 +99,4 @@ def _check_vm(vm: Vm, hosts: dict[str, VmHost], where: str) -> None:
     if vm.numa is not None and not 0 <= vm.numa < nodes:
         raise InputError(f"{where}: numa", f"a NUMA node from 0 to {nodes - 1}, or null", vm.numa)
     if vm.numa is None and (vm.cores % nodes or vm.memory % nodes):
-        raise InputError(f"{where}: cores", f"cores and memory that {nodes} NUMA nodes divide", vm.cores)
+        raise InputError(f"{where}: cores", f"cores and memory in multiples of its {nodes} NUMA nodes", vm.cores)

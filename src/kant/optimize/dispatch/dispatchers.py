@@ -90,7 +90,7 @@ DISPATCHERS = {
     "ends": TaskDispatcher(
         "Of four machines, drawn by their cores, the one with the earliest expected end by a cache that counts own "
         "decisions; the reply to eight of them refreshes it.",
-        CACHE, END, choices=4, batch=0, report=2, own=True, weighted=True, source="ours, after Dodoor",
+        CACHE, END, choices=4, batch=0, report=2, own=True, weighted=True, source="this project, after Dodoor",
         tags={**DISPATCHES, "freshness": ("cached",), "method": ("randomised", "rule")},
     ),
 }  # fmt: skip

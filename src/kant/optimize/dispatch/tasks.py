@@ -63,7 +63,7 @@ class TaskStream:
         work = float((self.needs[:, :-1] * self.times / 1000 @ weights).sum())
         last = float(self.arrivals[-1])
         if not last:
-            raise InputError("the tasks", "arrivals that differ", "one instant")
+            raise InputError("the tasks", "arrivals at different times", "one instant")
         return replace(self, arrivals=np.round(self.arrivals * (work / (load * CORES) / last)).astype(np.int64))
 
 

@@ -66,7 +66,7 @@ def check_instance(instance: PackingInstance, where: str) -> None:
         for resource, amount in pod.requests.items() if pod.node is not None else ():
             left = free[pod.node].get(resource, 0) - amount  # type: ignore[index]
             if left < 0:
-                raise InputError(f"{where}: node {pod.node}", f"room for the pods on it ({-left} {resource} too few)")
+                raise InputError(f"{where}: node {pod.node}", f"capacity for all its pods ({-left} {resource} too few)")
             free[pod.node][resource] = left  # type: ignore[index]
     _check_gangs(instance, nodes, where)
 
@@ -82,7 +82,7 @@ def _check_pod(pod: PackingPod, nodes: dict[str, PackingNode], where: str) -> No
     if not -MOST <= pod.priority <= MOST:
         raise InputError(f"{where}: priority", "a whole number from -2^40 to 2^40", pod.priority)
     if pod.within and not pod.group:
-        raise InputError(f"{where}: group", f"the gang that needs one {pod.within}", "")
+        raise InputError(f"{where}: group", f"the name of a gang, as `within` is {pod.within}", "")
     if pod.node is None:
         return
     if pod.node not in nodes:

@@ -115,7 +115,7 @@ class Problem:
         return self.placed(assignment), -len(self.moved(assignment)) - evicted, -evicted
 
     def free(self, assignment: Sequence[int]) -> list[list[int]]:
-        """The free amounts of each node; negative if it is overfull."""
+        """The free amounts of each node; negative if it holds more than it has."""
         left = [list(amounts) for amounts in self.capacity]
         for i, node in enumerate(assignment):
             if node != WAITS:
@@ -127,7 +127,7 @@ class Problem:
         """The errors of an assignment, a sentence each; empty if it is valid."""
         nodes, pods = self.instance.nodes, self.instance.pods
         found = [
-            f"node {nodes[n].name} is overfull"
+            f"node {nodes[n].name} holds more than it has"
             for n, left in enumerate(self.free(assignment))
             if min(left, default=0) < 0
         ]
@@ -138,7 +138,7 @@ class Problem:
             on = {assignment[i] for i in unit}
             name, level = pods[unit[0]].group, pods[unit[0]].within
             if WAITS in on and len(on) > 1:
-                found.append(f"gang {name} is placed in part")
+                found.append(f"gang {name} is partly placed")
             elif WAITS not in on and level and len({nodes[n].domains.get(level) for n in on}) > 1:
                 found.append(f"gang {name} is in several domains {level}")
         return found

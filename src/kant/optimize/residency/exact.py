@@ -30,7 +30,7 @@ def shortest(program: Program, choices: Sequence[BufferAction], limit: float = 1
     uses, compute = uses_of(program), [step.compute for step in program.steps]
     spans = (use.step - (uses[use.before].step if use.before >= 0 else 0) for use in uses)
     if sum(span * span for span in spans) > MOST:
-        raise InputError("the program", "fewer steps between the uses of its buffers for a proof (--search beam)")
+        raise InputError("the program", "fewer steps between the uses of its buffers, or --search beam")
     dropped: list[Any] = []
     kept: list[Any] = []
     begun: list[dict[int, Any]] = []

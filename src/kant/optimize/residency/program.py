@@ -72,7 +72,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"step {n}", "each buffer once")
             for name in step.uses:
                 if name in made and name not in there:
-                    raise InputError(f"step {n}, uses", "no buffer before it is made", name)
+                    raise InputError(f"step {n}, uses", "only buffers that an earlier step makes", name)
             for name in step.makes:
                 if name in there:
                     raise InputError(f"step {n}, makes", "each buffer once", name)

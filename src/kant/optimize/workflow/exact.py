@@ -38,7 +38,7 @@ def shortest(graph: Graph, runs: Sequence[StageRun], limit: float = 10.0) -> Sho
     """
     cp_model = cp_sat()
     if not is_small(graph):
-        raise InputError("the workflow", f"at most {MOST:,} waits and stages times processors for a proof")
+        raise InputError("the workflow", f"at most {MOST:,} dependencies and stages times processors, for a proof")
     end, low = makespan(runs), lower_bound(graph)
     hint = {run.stage: run for run in runs}
     if end <= low:

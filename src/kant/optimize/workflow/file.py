@@ -258,7 +258,7 @@ def graph_of(file: WorkflowFile, processors: Sequence[Processor]) -> Graph:
         for name in stage.ahead:
             volume = _volume(data.get(name, 0), timed, file.where(stage, f"after.{name}"))
             if volume and rate is None:
-                raise InputError(f"{file.path}, bandwidth", "a rate such as 10GiB/s, as data goes between stages")
+                raise InputError(f"{file.path}, bandwidth", "a rate such as 10GiB/s, as stages send data")
             ticks = latency - (-volume // per_tick) if volume else 0
             before.append((index[name], _within(ticks, file.where(stage, f"after.{name}"))))
         stages.append(Stage(stage.id, _durations(file, stage, processors, speed, timed), tuple(sorted(before))))

@@ -54,7 +54,7 @@ class Choice:
 
     def __str__(self) -> str:
         if self.anywhere is None:
-            return "no start is in sight"
+            return "no start can be foreseen"
         first = f"{self._when(self.anywhere)} {self.anywhere.words}"
         if self.near is None:
             return f"{first}; one {self.level} is never free for it"
@@ -63,7 +63,7 @@ class Choice:
         later = f"{show_duration(max(self.near.start - self.anywhere.start, 0))} more for one {self.level}"
         gain = abs(self.anywhere.end - self.near.end)
         verdict = (
-            f"to wait ends {show_duration(gain)} {'sooner' if self.wait else 'later'}" if gain else "both end alike"
+            f"waiting ends {show_duration(gain)} {'sooner' if self.wait else 'later'}" if gain else "both end together"
         )
         return f"{later}, or {first}: {verdict}"
 

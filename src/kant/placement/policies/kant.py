@@ -154,7 +154,7 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
     fragmentation: Percent = 0
     step: Step = 40  # milli-GPUs
 
-    source: ClassVar[str] = "ours; fragmentation after FGD, Weng et al., USENIX ATC 2023, section 4"
+    source: ClassVar[str] = "this project; fragmentation after FGD, Weng et al., USENIX ATC 2023, section 4"
     tags: ClassVar[Tags] = tagged(
         NodePolicy.tags,
         objective="fragmentation utilisation",

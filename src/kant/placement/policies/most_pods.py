@@ -19,7 +19,7 @@ def score(table: Table, node: int, demands: Table, d: int, typical: Table, param
 class MostPods(NodePolicy, frozen=True, tag="most-pods"):
     """The node on which the most pods of this demand fit, so that a gang touches few nodes."""
 
-    source: ClassVar[str] = "ours"
+    source: ClassVar[str] = "this project"
     tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="fragmentation", resources="multi-d")
     score = staticmethod(score)
 

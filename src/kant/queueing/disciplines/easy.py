@@ -42,7 +42,7 @@ class Easy(Discipline, frozen=True, tag="easy"):
         order = self.backfill_order
         if order is not None and (order.shares or order.remembers):
             name = order.__struct_config__.tag
-            raise ValueError(f"backfill_order {name} cannot be used: it ranks queues or remembers running jobs")
+            raise ValueError(f"backfill_order {name} cannot be used, as it ranks queues or remembers running jobs")
 
     def run(self, cycle: CyclePlan) -> None:
         ReservationBackfill(

@@ -28,7 +28,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
 
     min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 60
 
-    source: ClassVar[str] = "ours; trial before eviction as in KAI-Scheduler's scenarios"
+    source: ClassVar[str] = "this project; trial before eviction as in KAI-Scheduler's scenarios"
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="priority", knowledge="none", preemption="evict")
     buckets: ClassVar[bool] = False
     quotas: ClassVar[bool] = False

@@ -12,6 +12,6 @@ class PreemptivePriority(Priority):
     priority.
     """
 
-    source: ClassVar[str] = "ours"
+    source: ClassVar[str] = "this project"
 
     preemptive = True

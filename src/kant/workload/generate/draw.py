@@ -51,9 +51,9 @@ def generate(
             raise InputError("tenants", "a number from 1 to 10000", tenants)
         chosen = replace(chosen, queues=tenants)
     if not 0 <= services < 1:
-        raise InputError("services", "a part of the load from 0 to less than 1", services)
+        raise InputError("services", "a share of the load from 0 to less than 1", services)
     if services and (gpus is None or load is None):
-        raise InputError("services", "gpus and load with it: it is a part of that load")
+        raise InputError("services", "gpus and load too, as it is a share of that load")
     if gpus is not None:
         chosen = _up_to(chosen, gpus)
     streams = [Generator(PCG64(part)) for part in SeedSequence(seed).spawn(3)]
@@ -102,7 +102,7 @@ def _check(jobs: int | None, days: float, gpus: int | None, load: float | None, 
     if load is not None and not 0 < load <= 100:
         raise InputError("load", "a number above 0 and at most 100", load)
     if load is not None and gpus is None:
-        raise InputError("load", "gpus with it: the load is a part of their time")
+        raise InputError("load", "gpus too, as the load is a share of their time")
     if load is not None and jobs is not None:
         raise InputError("jobs", "either jobs or a load, not both", jobs)
     if not 0 <= seed < 1 << 63:
