@@ -29,21 +29,21 @@ MIN_SAMPLES = 10
 """The fewest run times for which a group makes predictions."""
 
 FEW_LONGER = 3
-"""The fewest run times longer than the elapsed time from which `drawn` draws."""
+"""`drawn` uses a group only if at least this many of its run times are longer than the elapsed time."""
 
 STEP = 1
-"""Millionths. A run beyond its q-permille forecast raises a level by STEP x q; others lower it by STEP x (1000-q)."""
+"""In millionths: a run longer than predicted at q permille raises that level by STEP x q; others lower it by
+STEP x (1000 - q)."""
 
 HIGHEST_LEVEL = 1_500_000
-"""The highest level, in millionths. Above one, the longest run time is predicted, and the excess is a debt of misses
-that hits must repay, so that a burst of long jobs is not forgotten as soon as it ends.
-"""
+"""The highest level, in millionths. From one million on the longest run time is predicted. Hits must first undo the
+excess over one million, so that a burst of long jobs still counts for a while after it has ended."""
 
 STATED = (500, 900)
-"""The probabilities (permille) at which promises are judged; levels between them are interpolated."""
+"""The probabilities (permille) of the run times that `promises` returns; levels of others are interpolated."""
 
 _ONE = 1_000_000
-_JUDGED = tuple(enumerate(STATED, start=1))  # each with its index in the levels
+_JUDGED = tuple(enumerate(STATED, start=1))  # each with its index in a list of levels
 
 
 def size_class_of(milli: int) -> int:
@@ -111,7 +111,7 @@ class RunTimes:
         """Learn from a job of `kind` that finished on its own after running for `runtime`.
 
         Do not call it for jobs that were killed or cancelled, or reached their limit: their full run time is unknown.
-        `promised` is the result of `promises` when the job was submitted; without it no prediction is judged.
+        `promised` is the result of `promises` when the job was submitted; if it is empty, no level changes.
         """
         size, windows = self._of[kind]
         for window in windows:
@@ -134,17 +134,17 @@ class RunTimes:
     def quantile(self, kind: int, permille: int) -> int:
         """Return the run time (µs) that a new job of `kind` does not exceed with probability `permille` (1 to 999).
 
-        -1 if no group has enough run times: MIN_SAMPLES and q / (1 - q), with q = permille / 1000. If a narrow group
-        has too few, a wider one is used, so the result may be below the one for a smaller `permille`.
+        -1 if no group has enough run times: at least MIN_SAMPLES and q / (1 - q), with q = permille / 1000. If a narrow
+        group has too few, a wider group is used, so the result may be below that for a smaller `permille`.
         """
         return self._total(kind, -1, permille)
 
     def remaining(self, kind: int, elapsed: int, permille: int) -> int:
-        """Return the time (microseconds) within which a job after a run of `elapsed` ends with probability `permille`.
+        """Return the time (µs) within which a job that has run for `elapsed` (µs) ends with probability `permille`.
 
-        It is the quantile among the run times longer than `elapsed`. If they are too few, the result is
+        The time is a quantile of the run times longer than `elapsed`, less `elapsed`. If these are too few, it is
         elapsed x q / (1 - q): at 500 permille a job is expected to run for as long again as it has run (Gott, Nature
-        363, 1993; the residual life of a Pareto law of index 1). -1 if nothing is known and the job has not run.
+        363, 1993; a Pareto distribution of index 1). -1 if nothing is known and the job has not run.
         """
         total = self._total(kind, elapsed, permille)
         if total >= 0:

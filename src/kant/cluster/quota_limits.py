@@ -1,6 +1,6 @@
 """The limits of a tree of quotas, regardless of usage: quotas, guaranteed parts, ceilings and fair shares.
 
-Every queue is a node, by its index in the configuration. An amount is a vector, an integer for each key. For each key:
+A queue is a node of the tree, numbered by its index in the configuration. Amounts have an integer for each key:
 
     quota       = nominal + the sum over the children of (quota - guaranteed)
     guaranteed  = max(0, quota - lending limit): what no other queue may use; all of the quota at a root

@@ -306,7 +306,7 @@ class Shapes:
         return self._by_ask.get(ask) or self._intern(ask)
 
     def part(self, shape: Shape, pods: Mapping[int, int]) -> Shape:
-        """Return a shape of the given numbers of pods of some groups of `shape`, which may run anywhere."""
+        """Return a shape of some groups of `shape`, without topology requests. `pods`: how many pods of each group."""
         groups = tuple(PodGroup(count, shape.groups[group].demand) for group, count in pods.items())
         roles = tuple(shape.ask.roles[group] for group in pods) if shape.ask.roles else ()
         node_sets = tuple(shape.ask.node_sets[group] for group in pods) if shape.ask.node_sets else ()

@@ -1,6 +1,6 @@
 """Changes of the job and node tables: one function for each kind of event, which takes the tables and the job's row.
 
-Changes that every run makes are compiled. Rare ones stay plain Python, unless compiled code makes them too.
+Changes that every run makes are compiled by Numba. Rare changes are plain Python, unless compiled code makes them too.
 
 The functions for events (`job_events.py`) check their input, call these functions, and update what only Python uses.
 """
