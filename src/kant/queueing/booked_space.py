@@ -45,7 +45,7 @@ class BookedSpace:
         return not name or (booking is not None and booking.start <= self.now < booking.end)
 
     def in_the_way(self, row: int) -> list[tuple[str, Booking]]:
-        """Return the bookings that begin before a job without a reservation would end, if it started now."""
+        """Return the bookings whose GPUs a job without a reservation may not use if it starts now."""
         limit = self.state.live[row].limit
         until = min(self.now + limit, FOREVER) if limit >= 0 else FOREVER
         makes_way = self.preempts and bool(self.state.jobs.item(row, c.J_PREEMPTIBLE))

@@ -66,7 +66,7 @@ class Buckets:
         self._rekey()
 
     def knows(self) -> bool:
-        """Return whether any scheduling key has a verdict."""
+        """Return whether the jobs of any scheduling key are known not to start."""
         return self.verdicts.item(0, w.V_ROW) > 0
 
     def reserve(self, jobs: int, more: int) -> None:
@@ -77,7 +77,7 @@ class Buckets:
             self.entries = longer(self.entries, self.entries.item(0, w.E_ROW) + more + 1)
 
     def _empty(self) -> None:
-        """Empty all buckets. The verdicts of keys stay."""
+        """Empty all buckets. What is known about scheduling keys (`verdicts`) stays."""
         self.places[self.entries[1 : self.entries.item(0, w.E_ROW) + 1, w.E_ROW], w.P_ENTRY] = 0
         self.entries[0] = self.ready[0] = self.buckets[1:, w.B_TOP] = 0
         self._heads.clear()

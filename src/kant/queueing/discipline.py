@@ -17,7 +17,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     source: ClassVar[str] = ""
     tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, resources="multi-d topology heterogeneous", method="rule")
-    """Its tags in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and override what differs."""
+    """The policy's tags (`kant.model.taxonomy`). Subclasses add `objective` and `knowledge`, and override others."""
     buckets: ClassVar[bool] = True
     """Whether only the first job of each bucket is tried. If False, every cycle looks at all live jobs."""
     forecasts: ClassVar[bool] = False
@@ -27,9 +27,9 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     @property
     def passing_evictor(self) -> Evictor | None:
-        """What evicts jobs for a job of higher priority that they passed, in a profile without preemption.
+        """The evictor by which a job stops jobs of lower priority that passed it, in a profile without preemption.
 
-        None for a discipline that lets a job pass a blocked one of higher priority.
+        None for a discipline that does not take such jobs back: they keep what they got ahead of a blocked job.
         """
         return None
 

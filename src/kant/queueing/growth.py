@@ -39,7 +39,7 @@ class Elastic(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Growth:
-    """Grows the gangs of one state, and caches which gangs found no capacity; without the cache it is only slower."""
+    """Grows the elastic gangs of one state. Remembers which of them found no capacity, only to save time."""
 
     def __init__(self, state: ClusterState, rule: Elastic) -> None:
         self.state = state
@@ -176,7 +176,7 @@ class Growth:
     ) -> Allocation | None:
         """Place as many more pods as fit, on the trial; None if not one fits.
 
-        Bisects between a count that fits and one that does not; NoFit of a gang of one group says at once how many fit.
+        Bisects between a count that fits and one that does not. For a gang of one group, NoFit has the number that fit.
         """
         trial, low, high, pods = cycle.placer.trial, 0, most + 1, most
         while low + 1 < high:

@@ -1,4 +1,4 @@
-"""Late heads: a blocked job that has waited too long takes the devices of jobs that passed it.
+"""Late heads: a job at the head of its queue that is blocked for too long takes the devices of jobs that passed it.
 
 As in `service_order.py`, one function is built from callbacks: those of a cycle use its trial
 (`disciplines/backfill.py`), those of a simulated run use tables (`sim/serve_heads.py`).
@@ -35,7 +35,7 @@ def make_serve_heads(
     """
 
     def serve(view: Any, heads: Any, buckets: Table, jobs: Table, rules: Any, queues: int, now: int) -> int:
-        """Serve the first of these heads (row, shape, bucket, 1 if it waits for quota) in each lane, best first.
+        """Serve the first head (row, shape, bucket, 1 if it waits for quota) of each lane, the best head first.
 
         The heads of a lane compete for the same nodes, and are all large or all small; `rules` has the fields of
         `Backfill`. With `queues` > 1 the heads of that many queues are distinguished. Returns when the next

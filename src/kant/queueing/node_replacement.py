@@ -1,8 +1,8 @@
-"""Node replacement: a gang that has lost a node gets a new one before any other job may take the devices that it held.
+"""Node replacement: a gang that lost a node gets another node before other jobs may take the devices that it held.
 
 The driver evicts the whole gang, so it is never partially bound. The gang restarts from its checkpoint, in one step, on
-its remaining devices and on those that replace the lost ones. If that is not possible it holds nothing, and waits at
-its place in the queue like any other job.
+its remaining devices and on those that replace the lost ones. If that is not possible, the gang holds nothing and waits
+at its position in the queue like any other job.
 
 Source: replacement of a failed node as in Kueue's topology-aware scheduling (KEP-2724). The single start without a
 partial state, and the time limit of the claim, are ours.
@@ -32,7 +32,7 @@ def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
 
 
 def _move_drained(cycle: CyclePlan, rows: list[int], window: int) -> None:
-    """Restart jobs that the plan evicts near where they ran; the others become victims, which move at its end."""
+    """Restart jobs that the plan evicts near where they ran; the others become victims, which move last in the plan."""
     for row in rows:
         made = _replaced(cycle, row, cycle.state.running[row]) if window >= 0 else None
         if made is not None:
@@ -79,9 +79,9 @@ def complete_bound(cycle: CyclePlan) -> None:
 
 
 def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False) -> ReplacedGang | None:
-    """Place a gang that still has a part of `held`: this part stays, and the missing pods go near it, within its quota.
+    """Place a gang that still has some pods of `held`: these stay, and the others go near them, within its quota.
 
-    With `bound` the part stays even on nodes that take no new pods. The placement is clear of all reservations.
+    With `bound` they stay even on nodes that take no new pods. The placement is clear of all reservations.
     """
     trial, admission, forecast = cycle.placer.trial, cycle.admission, cycle.forecast
     if admission.closed(row) is not None:

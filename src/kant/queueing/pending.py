@@ -76,7 +76,7 @@ class PendingQueue(Buckets):
         """The latest time (µs) at which a verdict may change although nothing else happens; -1: none."""
         self.wakes_on = 0
         """The changes that wake a sleeping bucket, or have woken one since no bucket slept, as bits."""
-        self._kept = False  # whether a job may wait for quota, which is then in `heads`
+        self._kept = False  # whether an entry of `heads` may say that a job waits for quota
         self.back_offs = BackOffs(state, requeue)
         self._base_runs: dict[int, bool] = {}  # for each base job that the plan starts or stops: whether it runs then
         self.released: list[int] = []
@@ -229,7 +229,7 @@ class PendingQueue(Buckets):
     # --- buckets ---------------------------------------------------------------------------------------------
 
     def of_one_priority(self, priorities: Table) -> int:
-        """Return how many leading arrivals have the one priority seen so far; the first job ever sets this priority."""
+        """Return how many of these priorities, from the first on, equal the only priority seen so far in the run."""
         if not self._priorities and len(priorities):
             self._priorities.add(int(priorities[0]))
         others = np.flatnonzero(priorities != min(self._priorities, default=0))

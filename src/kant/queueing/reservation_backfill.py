@@ -406,7 +406,7 @@ class ReservationBackfill:
         return None if proven is None else self._placed(row, shape, proven, until)
 
     def _known_to_fail(self, shape: Shape, duration: int) -> bool:
-        """Return whether a job of this shape and duration found no room since any was freed. False with bookings."""
+        """Return whether a job of this shape and duration found no room since some was freed. False with bookings."""
         if self.state.books:
             return False
         return self.no_room.knows(shape.index, duration, -1 if self.suspended else self._stamp())
@@ -436,7 +436,7 @@ class ReservationBackfill:
             at += 1
 
     def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | NotNow:
-        """Preempt for a job without touching reserved capacity."""
+        """Evict running jobs so that a job fits without reserved capacity."""
         cycle = self.cycle
         assert cycle.evictor is not None
         blocked = cycle.reserved_space(until) if not shape.ask.reservation else NOTHING

@@ -50,7 +50,7 @@ class ReservationMoves:
         return next((option.index for option in options if pools & ~option.pool_bits == 0), -1)
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
-        """Return the first start (µs) and devices if other reservations make way; None unless before `before`."""
+        """Return the first start (µs) and devices if other reservations move; None if it is not before `before`."""
         reserved = self.reserved() if shape.gpu_milli and shape.reservable else None
         if reserved is None or len(reserved) == 0 or self.attempts.item(0) <= 0:
             return None
@@ -66,7 +66,7 @@ class ReservationMoves:
     def place(self, row: int, shape: Shape, duration: int, start: int) -> Allocation | None:
         """Place a job at `start`. Reservations that begin no earlier may move to other devices at the same start.
 
-        None if the job does not fit; then nothing has moved. Otherwise its own reservation is off the calendar.
+        None if the job does not fit; then nothing has moved. Otherwise the job's own reservation is off the calendar.
         """
         reserved = self.reserved()
         if reserved is None:

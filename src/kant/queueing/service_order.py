@@ -45,7 +45,7 @@ def make_in_order(
     """Build the function that tries the first jobs of the awake buckets, best first, from callbacks that take `view`.
 
     `first` and `following` return an entry (0: no job is left), row and shape. `is_held`: whether a blocked job of
-    higher priority holds the job (None: never); `fits_beside`: whether it still fits where no such job can ever run.
+    higher priority holds the job (None: never); `fits_beside`: whether it fits on nodes that no such job can ever use.
     A job that steps aside is tried again in the next cycle; one that sleeps, once a change may help it.
     """
 

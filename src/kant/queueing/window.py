@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 BENDS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Where the logarithm of progress is exact; it is linear in between. At zero, the logarithm of one millionth."""
+"""Progress at which the utility is the exact logarithm; it is linear in between. At 0 it is that of one millionth."""
 LOGS = (math.log(1e-6), *(math.log(bend) for bend in BENDS[1:]))
 LONGEST_TRIED = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """The tried bounds on the remaining time of the longest job, as fractions between the least and the most possible."""
@@ -40,7 +40,7 @@ def late_weight(late: float, power: float, almost: bool) -> float:
 class WindowJob:
     """A job in the window: its GPUs, its weight, its progress (0 to 1), and the rounds that it has left.
 
-    Its progress is expected to be even.
+    The job is expected to progress evenly.
     """
 
     gpus: int
@@ -49,13 +49,13 @@ class WindowJob:
     left: float
 
     def utility(self, rounds: int) -> float:
-        """Return the logarithm of its progress after this many rounds, linear between BENDS."""
+        """Return the logarithm of the job's progress after this many rounds, linear between BENDS."""
         at = self.progress + (1 - self.progress) * min(1.0, rounds / self.left)
         i = min(int(at * 5), 4)
         return LOGS[i] + (at - BENDS[i]) / 0.2 * (LOGS[i + 1] - LOGS[i])
 
     def most(self, rounds: int) -> int:
-        """Return the number of rounds until it has ended, at most `rounds`."""
+        """Return the number of rounds until the job has ended, at most `rounds`."""
         return max(1, min(rounds, math.ceil(self.left - 1e-9)))
 
 

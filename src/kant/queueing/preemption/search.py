@@ -127,8 +127,8 @@ def search(
     for a gang of one pod without `admits` if no node has too many candidates (`on_one_node`). Otherwise the search ends
     after `trials` placements with the best set so far.
 
-    If victims are found, they are evicted and the gang is placed on the trial; else this is unchanged. Victims are in
-    the order in which they are to be stopped.
+    If victims are found, they are evicted and the gang is placed on the trial; else the trial is unchanged. Victims are
+    in the order in which they are to be stopped.
     """
     own = placer.nodes_of(shape)
     condition = NO_CONDITION if admits is None else admits.condition(pool) if isinstance(admits, QuotaRule) else None
