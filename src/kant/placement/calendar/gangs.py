@@ -27,7 +27,7 @@ from kant.placement.calendar.earliest_start import find_earliest, place_at
 from kant.placement.calendar.store import commit, release
 
 TRIED = -1
-"""The key of groups that are placed provisionally while the next one is searched."""
+"""The key of groups that are placed provisionally while a place for the next group is searched."""
 
 
 @compiled

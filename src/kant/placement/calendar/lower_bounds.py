@@ -104,7 +104,7 @@ def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, s
 
 @inlined
 def lowered(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
-    """Return a bound after a span from `start` on was freed in a gap [left, right): new windows touch the span."""
+    """Return a bound after a span from `start` on was freed in a gap [left, right): a new window touches the span."""
     if gpus == 0:
         return min(bound, max(start - least + 1, 0))
     if right - left < least:
@@ -118,7 +118,7 @@ def follow(
 ) -> None:
     """Update the bounds of a slot; reset them if they apply only to later starts, or are too far behind.
 
-    Commitments are processed before freed spans: some of the commitments have been freed since.
+    Commitments are processed before freed spans, since some of these commitments may have been freed again.
     """
     ring = freed.shape[0] - 1
     cursor = marks[slot, FREED]

@@ -235,9 +235,9 @@ def first_sooner(
     """Return the first of `rows` from `at` on that has a result: its position, the result, its start and pieces, and
     the store. The jobs before it keep their reservations.
 
-    It considers jobs of one group that have a reservation on any nodes, for as long as their columns say
-    (`planned_run`), or for `given`. Column `by` of `recorded` marks jobs whose wait is recorded. `steps` counts the
-    free GPUs of `pools`. Other reservations move until `attempts` attempts have failed.
+    The result is ASKED for a job of several groups, or in a required domain, or whose reservation is not as long as
+    planned (`planned_run`; `given` if 0 or more). Column `by` of `recorded` marks jobs whose wait is recorded. `steps`
+    counts the free GPUs of `pools`. Other reservations move until `attempts` attempts have failed.
     """
     nothing = book.arena[:0]
     gangs, spans, arena = book.gangs, book.spans, book.arena
@@ -319,7 +319,7 @@ def first_candidate(
     result, its pieces if other reservations have moved, and the store.
 
     Jobs without room, by the columns of `no_room.py`, are skipped until capacity is freed. Jobs whose wait is not
-    recorded, or with a priority above `lowest`, are handled elsewhere. Other reservations move if they `may_move`.
+    recorded, or with a priority above `lowest`, are handled elsewhere. Other reservations move only with `may_move`.
     """
     nothing, gangs, demands = book.arena[:0], book.gangs, book.demands
     for i in range(at, rows.shape[0]):

@@ -35,7 +35,7 @@ _LEAF = 2  # index of the leaf among the DEPTH levels
 def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: SpanRows, row: int) -> None:
     """Write the spans of the gang with these `pieces` into a row of `spans`, in the columns above.
 
-    `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` must be a new one.
+    `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` must differ from all before it.
     """
     for column in range(SPANS_WIDTH):
         spans[row, column] = 0

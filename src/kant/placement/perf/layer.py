@@ -78,7 +78,7 @@ class Half(NamedTuple):
 
 
 def _of(cost: Cost, units: float, calls: int = 1) -> Cost:
-    """Return the cost of an operation whose one unit is `units` units in `calls` calls of `cost`."""
+    """Return the cost of `units` units in `calls` calls: `alpha` seconds for all calls, `beta` for all units."""
     return Cost(calls * cost.alpha, units * cost.beta) if units > 0 else Cost(0.0, 0.0)
 
 

@@ -40,9 +40,9 @@ NOTHING_MEASURED = Measured({})
 
 
 class Layout(NamedTuple):
-    """Groups of a job at its place: how many GPUs share a layer, how many groups exchange experts, and so on.
+    """How the GPUs of a job are grouped: `tensor` GPUs share a layer, and `expert` of these groups exchange experts.
 
-    `at` has the place (PLACES) that each operation spans. `stage` has the spans of one stage.
+    `data`: groups in a stage; `pipeline`: stages; `stage`: the spans of one. `at`: the domain (PLACES) of an operation.
     """
 
     tensor: int

@@ -1,8 +1,8 @@
-"""The plan of a training step: pipeline degrees of each layer, and where gradients are summed.
+"""The plan of a training step: the degree of each layer, and where gradients are summed.
 
-Degrees are found by running the streams at each of them, gradients by dynamic programming over buckets (`gaps`).
-FSMoE's own plan (`published`) is run on the same streams, and the better of the two is taken: no plan is slower than
-the paper's.
+A degree is the number of chunks into which the experts of a layer are cut (`layer.py`). All degrees are tried on the
+streams; gradients are assigned by dynamic programming over buckets (`gaps.py`). FSMoE's own plan (`published.py`) runs
+on the same streams, and the faster of the two plans is taken.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Halves(NamedTuple):
 
 
 class LayerPlan(NamedTuple):
-    """Degrees of the experts' half, and the units of gradients summed during each half of the backward pass."""
+    """A layer's degrees in both passes, and the gradients (in units) that each half sums during the backward pass."""
 
     forward_degree: int
     backward_degree: int

@@ -38,7 +38,7 @@ def _narrow(topology: Topology, rows: Table, inner: int) -> Table:
 
 
 def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Table:
-    """Return how many pods each domain of `level` holds in whole segments; the innermost cut is of no wider level."""
+    """Return how many pods each domain of `level`, no narrower than the innermost cut, holds in whole segments."""
     segment, at = cuts[-1]
     whole = _narrow(topology, rows, at) // segment * segment
     for segment, outer in reversed(cuts[:-1]):
