@@ -48,7 +48,7 @@ from kant.sim.execution import Execution, speed_of
 from kant.sim.options import read_options
 
 FUTURES = ((100, 21), (400, 13), (FOREVER, 9))
-"""(maximum waiting jobs, number of futures); odd, so that one of them is the median."""
+"""(maximum waiting jobs, number of futures). The number is odd, so that one of the futures is the median."""
 
 MOST_NAMED = 3
 """Maximum number of jobs that one basis names."""
@@ -174,7 +174,7 @@ def _strata(seed: int, keys: Draws, futures: int) -> Draws:
 
 
 def draw(state: ClusterState, moment: Moment, futures: int, reports: bool) -> tuple[dict[int, Draws], bool]:
-    """Draw the remaining run time of each live job in each future; also return whether it is certain for all of them.
+    """Draw the remaining run time of each live job in each future; also return whether all these times are certain.
 
     If jobs report progress, a job that has done so runs as long as it reported.
     """

@@ -111,7 +111,7 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision, on line `line` of a journal, to start `job` on the devices `place`: start `number` of `of`.
+    """The decision, on line `line` of a journal, to start `job` on the devices `place`: its start `number` of `of`.
 
     `proposed`: the part of the profile whose solver proposed it; "" if the scheduler decided by itself.
     """
