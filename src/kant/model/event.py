@@ -266,8 +266,8 @@ class NodesLeft(_Event, frozen=True, tag="left"):
 class NodeDescribed(_Event, frozen=True, tag="described"):
     """`node` replaces the description of the node of this name: another size, pool, or place in the fabric.
 
-    Jobs there stay; if they would not fit, the event is refused. Its status and its node sets stay too. Reservations
-    that it can no longer keep are void.
+    Jobs there stay; if they would not fit, the event is refused. The node keeps its status and its node sets.
+    Reservations that no longer fit there are void.
     """
 
     node: Node
@@ -347,8 +347,8 @@ class QueueUse(Struct, frozen=True, array_like=True):
 class QueuesUsed(_Event, frozen=True, tag="used"):
     """What queues have used until now, in place of the recorded use: this journal continues an earlier one.
 
-    The present clock hour began `phase` microseconds ago. A queue that is not named has used nothing. Shares with any
-    half life weigh it as if the journal had not been split (`kant.cluster.usage`).
+    The present clock hour began `phase` microseconds ago. A queue that is not named has used nothing. Fair shares with
+    any half life then are as if the journal had not been split (`kant.cluster.usage`).
     """
 
     phase: int

@@ -91,7 +91,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     independent of `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1 for none:
     `estimate` is the run time that policies may use, `limit` the time limit of a run, `due` its due date, `checkpoint`
     the interval of its checkpoints. It may fail or time out `retries` times and return to its queue. Jobs of one owner
-    and `name` probably have similar run times. A burst replica names its base job, and runs only while it runs.
+    and `name` probably have similar run times. A burst replica names its `base_job`, and runs only while that runs.
     `within` is the level of the fabric at which one domain should hold all its pods; with `within_required` the job
     waits until one can, else the pods go to as few domains as possible. `apart` is the level at which no domain should
     hold two of its pods, nor one of its pods and a pod of another job of its `affinity_group`; with `apart_required` it
@@ -100,8 +100,8 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     its slowdown at a placement follows from that. With a `reservation` it runs only on the GPUs booked by that
     reservation, while the reservation lasts. With a `node_set` it runs only on nodes of that set. `rules` say how the
     pods of each group count and what they require of pods around them, `preferences` which nodes they prefer; a single
-    entry is for all groups. For `node_wait` from the start of its wait, or longer if its queue says so, it preempts no
-    job for lack of a node.
+    entry is for all groups. A waiting job first waits for `node_wait` (or longer, if its queue says so) for a node from
+    an autoscaler before it preempts others.
     """
 
     id: str
