@@ -1,9 +1,9 @@
 """The columns: one row of integers for each node, each job, each demand and each pool.
 
-A node row ends with one entry for each device (free thousandths, -1 if the node has no such device), then `devices + 1`
-counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs; and then one entry for
-each device with its occupied MIG slices, as bits. They are followed by *extra* columns, in blocks of `EXTRA`, if rules
-among pods or exact amounts need some (`kant.cluster.counters`).
+A node row ends with three series. First, the free thousandths of each device (-1 if the node has no such device). Then
+`devices + 1` counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs. Then the
+occupied MIG slices of each device, as bits. If rules among pods or exact amounts need them, *extra* columns follow, in
+blocks of `EXTRA` (`kant.cluster.counters`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def slices_of(tag: int) -> int:
 
 @inlined
 def admits(demands: Table, d: int, pool: int, node: int) -> bool:
-    """Return whether demand `d` may go to a node of this pool, by its pools and its node set if it has one."""
+    """Return whether the pools and the node set (if any) of demand `d` admit this node, which is in `pool`."""
     if (demands[d, D_POOLS] >> pool) & 1 == 0:
         return False
     word = demands[d, demands[d, D_LIMITED] + node // NODES_IN_WORD] if demands[d, D_LIMITED] > 0 else -1

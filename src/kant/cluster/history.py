@@ -1,8 +1,8 @@
 """Predictions of run times, learned from finished jobs.
 
-The *kind* of a job is its queue, user, name and size class. A kind is predicted from the latest run times of the
-narrowest group that has enough of them: jobs of one owner and name, of one owner, of one queue, or all jobs, each of
-one size class.
+The *kind* of a job is its queue, user, name and size class. A prediction for a kind uses the latest run times of the
+narrowest group that has enough of them. The groups are jobs with the same user and name, with the same user, in the
+same queue, and all jobs; all groups have one size class.
 
 Two steps make predictions hold with a probability q. Of n run times the ceil(q (n + 1))-th shortest covers the next one
 with probability q if these n + 1 are exchangeable (split conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
@@ -88,9 +88,9 @@ class RunTimes:
     def kind(self, queue: int, user: int, name: str | int, milli: int, part: int = 0) -> int:
         """Return the number of the kind of a job that asks for `milli` thousandths of GPUs, for all calls below.
 
-        `queue`, `user`, `name` and `part` are codes chosen by the caller; a negative user or name, or an empty one, is
-        unknown and forms no group. Each `part` has groups of its own. The number is assigned at the first call with
-        these arguments, and stays.
+        `queue`, `user`, `name` and `part` are codes chosen by the caller. A user or name that is negative or empty is
+        unknown, and forms no group. Each `part` has separate groups. The number is assigned at the first call with
+        these arguments, and does not change.
         """
         size = size_class_of(milli)
         key = (queue, user, name, size, part)
@@ -154,8 +154,8 @@ class RunTimes:
     def drawn(self, kind: int, elapsed: int, permille: int) -> int:
         """Return a possible run time (µs) of a job of `kind` that has run for `elapsed`; `permille` is its rank.
 
-        It is one of the run times longer than `elapsed` (-1: all) in the narrowest group that has MIN_SAMPLES run times
-        and FEW_LONGER longer ones; -1 if no group has. Rank 0 gives the shortest of these, 999 the longest.
+        The result is one of the run times longer than `elapsed` (-1: of all) in the narrowest group that has at least
+        MIN_SAMPLES run times and FEW_LONGER longer ones; -1 if there is none. Rank 0 is the shortest, 999 the longest.
         """
         for window in self._of[kind][1]:
             ordered = window.ordered

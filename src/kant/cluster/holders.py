@@ -71,7 +71,7 @@ def group_by_node(
 
 
 class Holders(NamedTuple):
-    """The holders on some nodes, at most `widest` on one.
+    """The holders on some nodes, at most `widest` on each node.
 
     Node `k` has the entries `first[k]` up to `first[k + 1]`. Entry `e` is holder `who[e]`; its pieces on that node are
     rows `start[e]` up to `end[e]` of `pieces`.

@@ -93,7 +93,7 @@ def any_beyond_nominal(limits: Table, used: Table) -> bool:
 
 @inlined
 def would_borrow(limits: Table, used: Table, first: int, amounts: Table) -> bool:
-    """Return whether a queue's own jobs would exceed its part with `amounts` more; True if `amounts` is empty.
+    """Return whether a queue's own jobs would exceed their part with `amounts` more; True if `amounts` is empty.
 
     `first` is the first slot of the queue; -1: the queue is not in the tree, so it borrows.
     """

@@ -111,8 +111,8 @@ class Shape:
 
     @property
     def reservable(self) -> bool:
-        """Whether the calendar can reserve nodes for such a job. It cannot for segments, required anti-affinity, rules
-        over several nodes, or a job that runs on GPUs booked for it.
+        """Whether the calendar can reserve nodes for such a job. This is impossible for segments, required
+        anti-affinity, rules over several nodes, and jobs that run on GPUs booked for them.
         """
         apart = self.affinity is not None and self.affinity.apart_required
         return not (self.cuts or apart or self.ask.reservation or self.wide)
@@ -367,7 +367,7 @@ class Shapes:
         return self.shapes[index] if index >= 0 else self._planned_shapes[-1 - index]
 
     def add_pools(self, keys: Iterable[PoolKey]) -> None:
-        """Add pools. Jobs that one of them admits must get new shapes."""
+        """Add pools. The caller must give new shapes to the jobs that a new pool admits."""
         for key in keys:
             self.pool_of[key] = len(self.pool_keys)
             self.pool_keys.append(key)
