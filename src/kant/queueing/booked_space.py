@@ -61,7 +61,7 @@ class BookedSpace:
         return self._inside(tuple(name for name, one in self.state.bookings.items() if self.now < one.start < until))
 
     def closed_to(self, row: int) -> dict[int, int]:
-        """Return the GPUs that the job may not use, as bits by node. Its own reservation must have begun."""
+        """Return the GPUs that the job may not use, as bits by node. A reservation that it names must have begun."""
         name = self.own(row)
         key = ("", name) if name else tuple(each for each, _ in self.in_the_way(row))
         known = self._closed.get(key)

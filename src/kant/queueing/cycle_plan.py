@@ -1,6 +1,6 @@
 """A CyclePlan: the state that a discipline may read in one cycle, and the decisions that it may make.
 
-The module is long because it is the whole interface that a discipline needs.
+Placements and evictions are first tried on the *trial* (`CyclePlan.placer.trial`), the cycle's copy of the nodes.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class Growth:
     def _largest(
         self, cycle: CyclePlan, option: Shape, counts: Counts, most: int, place: Callable[[Counts], Allocation | NoFit]
     ) -> Allocation | None:
-        """Place as many more pods as fit, on the trial; None if not one fits.
+        """Place as many more pods as fit, on the trial; None if no pod fits.
 
         Bisects between a count that fits and one that does not. For a gang of one group, NoFit has the number that fit.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Tries(Walk):
-    """The jobs that a cycle tries, and what has been found about the current one."""
+    """The jobs that a cycle tries, and what has been found about the current job."""
 
     def __init__(self, cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
         self.pending, self.share = cycle.pending, cycle.share if cycle.order.shares else None

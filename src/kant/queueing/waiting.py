@@ -165,7 +165,7 @@ def push_one(
 
 @compiled
 def drop(entries: Table, places: Narrow, buckets: Table, row: int) -> bool:
-    """Remove a job from its bucket, if it is in one; return whether it was the first."""
+    """Remove a job from its bucket, if any; return whether it was the first there."""
     old = places[row, P_ENTRY]
     return bool(old > 0 and remove(entries, places, buckets, old))
 

@@ -222,8 +222,8 @@ def candidates_of(cycle: CyclePlan, rows: Sequence[int] | Table, marks: Table | 
     """Return running jobs as possible victims, with their marks. The cost of a victim is its GPU time since its last
     checkpoint.
 
-    Replicas are evicted first, since a base job stops with its replicas (their cost is part of its own, but not what
-    they give back); then jobs from which quota is reclaimed; then low priority.
+    Replicas are evicted first, since a base job stops with its replicas (its cost includes theirs, but not what they
+    give back); then jobs from which quota is reclaimed; then jobs of low priority.
     """
     state, own = cycle.state, np.array(rows, dtype=np.int64)
     cost, jobs, bits = lost_works(cycle, own), state.jobs.take(own, axis=0), np.full(len(own), marks, dtype=np.int64)
@@ -241,7 +241,7 @@ def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:
 def evict_victims(
     cycle: CyclePlan, victims: list[Candidate], newcomer: int, why: str, reclaimed: Collection[int] = ()
 ) -> None:
-    """Write the stops and shrinks of victims, already free on the trial; for `reclaimed` the reason is `reclaim`."""
+    """Plan the stops and shrinks of victims, already freed on the trial; for `reclaimed` the reason is `reclaim`."""
     by, stopped = cycle.state.ids[newcomer], {who.row for who in victims if not who.surplus}
     cycle.wake_at(cycle.now + 1)  # others may fit where the victims free more than the newcomer takes
     for who in [who for who in victims if who.surplus]:
@@ -256,7 +256,7 @@ def evict_victims(
 
 
 def stop(cycle: CyclePlan, victim: int, newcomer: int, why: str) -> None:
-    """Write the eviction of a victim, whose devices are already free on the trial, and of its burst replicas."""
+    """Plan the eviction of a victim, whose devices are already free on the trial, and of its burst replicas."""
     by = cycle.state.ids[newcomer]
     cycle.preempt(victim, by=by, why=why)
     cycle.victims.append(victim)
