@@ -28,7 +28,7 @@ LOOKS = 1 << 18
 
 @compiled
 def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near: Table) -> None:
-    """Write to `fits` how many pods of a demand fit on each of these nodes, and to `near` the same without affinity."""
+    """Write to `fits` how many pods of a demand fit on each of these nodes; to `near`, how many without affinity."""
     for i in range(nodes.shape[0]):
         near[i] = amounts_capacity(table, nodes[i], demands, d, nodes[i])
         if near[i] > 0:

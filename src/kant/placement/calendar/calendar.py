@@ -378,7 +378,7 @@ class Calendar:
         self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
-        """Call `first_candidate` (moves.py). Returns the job's position, its pieces if others moved, and the others."""
+        """Call `first_candidate` (moves.py). Returns the job's position; if others moved, its pieces and these jobs."""
         self.no_room.meet()
         moves = self._moves(reserved, len(jobs) - 1)
         while True:

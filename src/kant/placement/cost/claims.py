@@ -20,9 +20,9 @@ def node_claims(typical: Table, empty: Table) -> Table:
     """Return for each node the share of its GPUs, in thousandths, that typical pods would claim in a full cluster.
 
     `typical` has the typical pods, `empty` the node table of the empty cluster. Each kind of pods may use those nodes
-    of its pools that have the GPUs and the CPU for one pod; its load on each of them is its demand divided by all GPUs
-    of these nodes. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that
-    fit anywhere claim nothing, and if all nodes are equal all claims are 0. No claim is above 1000.
+    of its pools that have the GPUs and the CPU for one pod. The load of a kind is its demand divided by the GPUs of all
+    these nodes; its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that fit
+    anywhere claim nothing, and if all nodes are equal all claims are 0. No claim is above 1000.
     """
     gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # reads the wide table once
     claims: Table = np.zeros(len(empty), dtype=np.int64)

@@ -6,8 +6,8 @@ whole GPU. Sizes that make a GPU useless for all others cost a whole GPU; sizes 
 A gap is worth the best filling with shares at these prices. A share costs as much as it lowers the worth of its gap.
 
 The prices come from multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
-1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. This mean is
-within a few percent of the dual, in integers throughout. Placing by the dual's prices is bid-price control (Talluri and
+1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. The mean is within
+a few percent of the dual, and all numbers are integers. Placing by the dual's prices is bid-price control (Talluri and
 van Ryzin, Management Science 44(11), 1998).
 """
 

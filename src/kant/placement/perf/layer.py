@@ -36,7 +36,7 @@ class Cost(NamedTuple):
 
 
 class OperationCosts(NamedTuple):
-    """The costs of a job's operations at its place. `contention` as in `streams`."""
+    """The costs of a job's operations under its placement. `contention` is as in `streams.py`."""
 
     all_to_all: Cost
     all_gather: Cost

@@ -52,9 +52,9 @@ class LayerPlan(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Layers in forward order, and the costs of their operations at the job's place.
+    """Layers in forward order, and the costs of their operations under the job's placement.
 
-    A `steady` stack represents the middle layers of a longer one. When its backward pass begins, as many gradients are
+    A `steady` stack is the middle layers of a longer stack. When its backward pass begins, as many gradients are
     ready as its first layer has; those of its first layer are left to the layers before it.
     """
 
@@ -80,7 +80,7 @@ class Stack(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """A plan, and the seconds of its forward and backward pass; `tail` units are summed at the end of the latter."""
+    """A plan, and the seconds of its forward and backward pass; `tail` units are summed after the backward pass."""
 
     layers: tuple[LayerPlan, ...]
     tail: float

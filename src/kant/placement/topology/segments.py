@@ -1,4 +1,4 @@
-"""Segments: the pods of a group in groups of a fixed size, each in one domain of a level of the fabric.
+"""Segments: a pod group is divided into segments of a fixed size, each in one domain of a level of the fabric.
 
 A domain of a wider level holds as many segments as the domains inside it, counted separately. The last segment, if it
 is shorter, may use the remainder of one of these. This count is exact for one group. To fill the domain with the most
