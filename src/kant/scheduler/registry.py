@@ -173,7 +173,7 @@ def _describe(kind: str, policy: type, package: str) -> KnownPolicy:
 def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
     """Return the policy that a table of a profile describes.
 
-    `policy` names it, `package` may name its package, the other keys are its fields. A field that is itself a policy,
+    `policy` names the policy, `package` may name its package, the other keys are its fields. A field that is a policy,
     such as the order of backfilling, is a nested table. Raises InputError for an unknown policy, an unknown field or a
     value of the wrong type.
     """
