@@ -253,7 +253,7 @@ class Start(_Decision, frozen=True, tag="start"):
 class Preempt(_Decision, frozen=True, tag="preempt"):
     """Stop a running job; `moved` if the same plan starts it again elsewhere.
 
-    `by` names the job that takes its place, and `why` is the reason: `priority`, `reclaim`, `backfill`, `core` (its
+    `by` names the job that gets its devices, and `why` is the reason: `priority`, `reclaim`, `backfill`, `core` (its
     base job stops), `queue` (its queue was stopped), `drain` (one of its nodes drains), `reservation` (GPUs that it
     holds are booked from now on), `fallback` or `defragment` (it moves as a solver has proposed).
     """

@@ -55,8 +55,8 @@ class JobScaled(_Event, frozen=True, tag="scaled"):
     """The owner of a running job has added or removed pods: from now on these are its groups.
 
     Their requests and their order do not change; floors and counts may. The job holds at least the floors and at most
-    the counts. `models`, `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). It may
-    grow at once, without the delay of `Elastic.grow_s`.
+    the counts. `models`, `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). The job
+    may grow at once, without the delay of `Elastic.grow_s`.
     """
 
     job: str
@@ -95,8 +95,8 @@ class JobPreempted(_Event, frozen=True, tag="preempted"):
 class JobEvicted(_Event, frozen=True, tag="evicted"):
     """The job lost its devices for a reason outside the scheduler and waits again.
 
-    `node` is the node at fault, if any: the job holds devices there, and avoids it later. Its other devices are still
-    good, and the gang may get them back with another node in place of this one.
+    `node` is the node at fault, if any: the job holds devices there, and avoids this node later. The other devices of
+    the job are still good, and the gang may get them back with another node in place of this one.
     """
 
     job: str
@@ -128,7 +128,7 @@ class JobFound(_Event, frozen=True, tag="found"):
 
 
 class JobFailed(_Event, frozen=True, tag="failed"):
-    """The job failed: by its own fault, or at its limit. It waits again, for another try.
+    """The job failed: by its own fault, or at its limit. The job waits again, to be retried.
 
     `node` is one of its nodes, which it should avoid from now on.
     """

@@ -22,8 +22,8 @@ class Demand(Struct, frozen=True, array_like=True):
     """What one pod asks of one node.
 
     `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one. With `island`
-    they must all be in one NVLink island of the node. With `mig` it is one MIG instance of that profile on a node in
-    MIG mode: one device, and `milli` its part of the GPU's memory slices (`model.mig.profile_on`). Without `gpus`,
+    they must all be in one NVLink island of the node. With `mig` the pod gets one MIG instance of that profile on a
+    GPU in MIG mode: `gpus` is 1, and `milli` its part of the memory slices (`model.mig.profile_on`). Without `gpus`,
     `mig` names parts of GPUs that the node itself has partitioned and counts: `milli` (here also above 1000) is their
     value for quotas and shares, and the pod takes no device of the node.
     """

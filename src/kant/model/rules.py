@@ -1,9 +1,9 @@
 """Rules among pods, and exact amounts: how pods count, and which pods may share a domain of a topology.
 
 A *class* is a name: pods count only in the classes that their job names. The caller decides what a class means, such as
-all pods that match a selector. A *topology* divides nodes into domains: for `node` each node is one, for a level of the
-fabric (`kant.model.job.LEVELS`) nodes name their domain, and for any other name events do (`TopologyChanged`), such as
-zones. A node may be in no domain of a topology.
+all pods that match a selector. A *topology* divides nodes into domains. In the topology `node` each node is a domain.
+For a level of the fabric (`kant.model.job.LEVELS`), nodes name their domain; for any other topology, such as zones,
+events do (`TopologyChanged`). A node may be in no domain of a topology.
 """
 
 from __future__ import annotations
