@@ -142,7 +142,7 @@ def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> 
 
 
 def _islands_kept(state: StateData, shape: Shape, allocation: Allocation) -> bool:
-    """Return whether each pod that needs its GPUs in one NVLink island has them in one.
+    """Return whether each pod that needs its GPUs in one NVLink island has them in one island.
 
     A piece (a row of the allocation) has pods on one node, with its devices in order. With a GPU share it is one pod.
     """

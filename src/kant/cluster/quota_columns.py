@@ -84,7 +84,7 @@ def binding(limits: Table, used: Table, slot: int) -> tuple[int, int]:
 
 @compiled
 def any_beyond_nominal(limits: Table, used: Table) -> bool:
-    """Return whether the own jobs of some queue hold more than its part of the nominal quotas."""
+    """Return whether the own jobs of some queue hold more than the queue's part of the nominal quotas."""
     beyond = False
     for slot in range(limits.shape[0]):
         beyond = beyond or used[slot, U_OWN] > limits[slot, Q_PART]

@@ -86,7 +86,7 @@ class QuotaUsage:
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
         """Return what a gang is charged against quotas, on its one GPU model or on the models of `allocation`.
 
-        With neither, a gang is charged as on a model that no quota names. `allocation` gives the size of an elastic gang.
+        With neither, a gang is charged as on a model that no quota names. `allocation` sizes an elastic gang.
         A gang in a node set may run on a model that has since left the set, so the nodes of `allocation` decide.
         """
         if self.tree is None:

@@ -83,7 +83,7 @@ class Shape:
     """For each group its index in the job, which is the GROUP of its pods' pieces."""
 
     wide: bool = False
-    """Whether, for some group, the number of pods that a node takes also depends on the pods of other nodes."""
+    """Whether, for some group, the number of pods that a node takes also depends on the pods on other nodes."""
 
     order_dependent: bool = field(init=False, compare=False)
     """Whether a job that does not fit may fit later although no capacity is freed in its pools.
