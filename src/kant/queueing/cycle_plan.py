@@ -232,7 +232,7 @@ class CyclePlan:
         return [row for row, reservation in self.state.reserved.items() if reservation.start <= self.now]
 
     def reserved_space(self, until: int) -> Allocation:
-        """Return the free capacity that is reserved for a time before `until` (µs) or for `due` jobs not yet served."""
+        """Return the free capacity that is reserved before `until` (µs), or for `due` jobs that have not started."""
         assert self.forecast is not None
         calendar, trial = self.forecast.calendar, self.placer.trial
         waits = [row for row in self.due if row in calendar and row not in self.unreserved]

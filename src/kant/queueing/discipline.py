@@ -29,7 +29,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     def passing_evictor(self) -> Evictor | None:
         """The evictor by which a job stops jobs of lower priority that passed it, in a profile without preemption.
 
-        None for a discipline that does not take such jobs back: they keep what they got ahead of a blocked job.
+        None for a discipline under which jobs that have passed a blocked job keep their devices.
         """
         return None
 

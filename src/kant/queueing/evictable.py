@@ -106,7 +106,7 @@ def _is_near(claim: Claim, other: Table) -> bool:
 
 @inlined
 def _has_passed(claim: Claim, other: Table) -> bool:
-    """Return whether a job of lower priority started while the other waited, and has no guaranteed minimum run time."""
+    """Return whether a running job without guaranteed run time passed the waiting job, which has a higher priority."""
     passed = claim.preempts_passing and other[R_PRIORITY] < claim.priority and other[R_STARTED] > claim.since
     return bool(passed and other[R_GUARANTEED] == 0 and (not claim.by_share or other[R_QUEUE] == claim.queue))
 

@@ -3,8 +3,8 @@
 The gangs that the plan starts come first; they start with their floors. Then come the running gangs, in the order in
 which they started. Each gets as many pods as fit within its quota and clear of all reservations.
 
-Sources: the idea of a floor and a ceiling is Pollux' and Torch Elastic's (`--nnodes=MIN:MAX`); that growth comes after
-all waiting jobs, so that it keeps none from starting, is from Elastic in Volcano and KAI-Scheduler.
+Sources: the idea of a floor and a ceiling is Pollux' and Torch Elastic's (`--nnodes=MIN:MAX`); to grow jobs only after
+all waiting jobs, so that none of them is kept from starting, is from Elastic in Volcano and KAI-Scheduler.
 """
 
 from __future__ import annotations

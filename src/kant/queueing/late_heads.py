@@ -16,8 +16,8 @@ from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.waiting import B_MILLI, B_REACH
 
 STARTS, STAYS, MAY_NOT, UNDECIDED = range(4)
-"""The outcomes for a late head: it starts; no job that passed it keeps it from starting; it may not stop enough of
-these, so the head of another queue is tried; the callback cannot decide."""
+"""Outcomes for a late head. STAYS: no job that passed it keeps it from starting. MAY_NOT: it may not stop enough of the
+jobs that passed it, so the head of another queue is tried. UNDECIDED: the callback cannot decide."""
 
 ServeHeads = Callable[[Any, Any, Table, Table, Any, int, int], int]
 OfHead = Callable[[Any, int, int], bool]

@@ -20,7 +20,7 @@ from kant.queueing.ports import ReplacedGang
 def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
     """Restart the gangs that have just lost a node, in the order of the losses, and those evicted from draining nodes.
 
-    An evicted gang that cannot stay near its nodes (without `in_place`: any such gang) moves like a victim of
+    An evicted gang that cannot stay near its nodes (without `in_place`: any evicted gang) moves like a victim of
     preemption if it fits elsewhere. Burst replicas come last: they restart only if their base job does.
     """
     state, base = cycle.state, cycle.state.jobs[:, J_BASE]
@@ -32,7 +32,7 @@ def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
 
 
 def _move_drained(cycle: CyclePlan, rows: list[int], window: int) -> None:
-    """Restart jobs that the plan evicts near where they ran; the others become victims, which move last in the plan."""
+    """Restart the jobs that the plan evicts, near where they ran if possible; the others move at the plan's end."""
     for row in rows:
         made = _replaced(cycle, row, cycle.state.running[row]) if window >= 0 else None
         if made is not None:
@@ -55,7 +55,7 @@ def _replace_broken(cycle: CyclePlan, rows: list[int], window: int) -> None:
 
 
 def complete_bound(cycle: CyclePlan) -> None:
-    """Start the partially bound gangs: the pods that they hold stay, and the missing ones are placed near.
+    """Start the partially bound gangs: the bound pods stay, and the missing pods are placed near them.
 
     No other gang gets what one of them holds, whether it is completed or not.
     """

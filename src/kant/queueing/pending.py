@@ -128,7 +128,7 @@ class PendingQueue(Buckets):
     def _turns(self, now: int) -> bool:
         """Return whether reservations were added, removed, began or ended since the last cycle: all buckets then wake.
 
-        From the first reservation on, bucket keys with a shape include the limit: it decides which bookings conflict.
+        Once there was a reservation, bucket keys with a shape also have the time limit, which decides what conflicts.
         """
         state, since = self.state, self.now
         edges = (edge for booking in state.bookings.values() for edge in (booking.start, booking.end))
@@ -326,10 +326,10 @@ class PendingQueue(Buckets):
         self._wake(ANYTHING)
 
     def _wake(self, changed: int, pools: int = 0, stirs: bool = False) -> None:
-        """Wake the keys that may start after these changes, or because capacity is freed in these pools.
+        """Wake the keys whose jobs may start after these changes, or because capacity is freed in these pools.
 
-        During a round, woken buckets are tried if their turn is still to come. `stirs`: keys that only freed capacity
-        may help are stirred: they wake if they may fit.
+        During a round, woken buckets are tried if their turn is still to come. With `stirs`, keys that only freed
+        capacity may help become STIRRED instead: they wake if their jobs may fit.
         """
         done = w.wake_some(self.entries, self.buckets, self.verdicts, self.ready, changed, pools, stirs, self.now)
         if done:

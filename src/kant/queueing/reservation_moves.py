@@ -30,8 +30,8 @@ class ReservationMoves:
         self.moved: dict[int, None] = {}
 
     def reserved(self) -> Table | None:
-        """Return the jobs with a reservation after the plan so far, and the index of the shape in which each may move:
-        its option on the GPU model that it has; -1 if it has several. None if there are more than `most`.
+        """Return the jobs with a reservation after the plan so far, and the index of the shape with which each may
+        move: that of its reserved GPU model; -1 for several models. None if there are more than `most` reservations.
         """
         cycle, state, held = self.cycle, self.cycle.state, self.calendar.held
         if len(state.reserved) + cycle.newly_reserved - len(cycle.unreserved) > self.most:

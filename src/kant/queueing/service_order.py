@@ -1,5 +1,5 @@
-"""The order of service: two functions built from callbacks. Those of a cycle use its trial (`tries.py`), those of a
-simulated run use tables, in compiled code (`sim/tries.py`)."""
+"""The order of service: two functions built from callbacks. The callbacks of a cycle use its trial (`tries.py`), those
+of a simulated run use tables, in compiled code (`sim/tries.py`)."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ learn_one = compiled(learn)
 def wake(
     entries: Table, buckets: Table, verdicts: Table, ready: Table, changed: int, pools: int, stirs: bool, now: int
 ) -> int:
-    """Wake the keys that may start after these changes, or because capacity is freed in these pools.
+    """Wake the keys whose jobs may start after these changes, or because capacity is freed in these pools.
 
     Woken buckets whose turn is still to come join the round. `stirs`: keys that only capacity may help are stirred.
     Returns the bits MAY_TRY and DOUBTS, as they apply.
@@ -259,7 +259,7 @@ wake_some = compiled(wake)
 def follow_pools(
     entries: Table, buckets: Table, verdicts: Table, ready: Table, pools: Table, seen: Table, changed: int, now: int
 ) -> int:
-    """Wake the keys that may start after these changes, or because capacity was freed since `seen`."""
+    """Wake the keys whose jobs may start after these changes, or because capacity was freed since `seen`."""
     return int(wake(entries, buckets, verdicts, ready, changed, freed(pools, seen), True, now))
 
 

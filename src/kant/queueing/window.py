@@ -1,6 +1,6 @@
 """The window program: in how many of the next rounds each job runs, for welfare over time and a short makespan.
 
-The rounds of a window are alike, so it matters how often a job runs in it, but not when: one integer per job. The
+The rounds of a window are alike, so a plan has only one number for each job: in how many rounds the job runs. The
 published program (Shockwave, arXiv 2210.00093) has a Boolean for each job and round.
 """
 
@@ -15,7 +15,7 @@ BENDS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Progress at which the utility is the exact logarithm; it is linear in between. At 0 it is that of one millionth."""
 LOGS = (math.log(1e-6), *(math.log(bend) for bend in BENDS[1:]))
 LONGEST_TRIED = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-"""The tried bounds on the remaining time of the longest job, as fractions between the least and the most possible."""
+"""The bounds to try on the remaining time of the longest job, as fractions between the least and the most possible."""
 HALVINGS = 20
 HEAVIEST = 1e4
 """The largest factor by which lateness may multiply a weight."""

@@ -1,4 +1,4 @@
-"""Shockwave: plans rounds for the progress of all jobs, the remaining time of the longest job and timely ends."""
+"""Shockwave: plans in rounds, for progress of all jobs, a short rest of the longest job, and ends without delay."""
 
 from __future__ import annotations
 

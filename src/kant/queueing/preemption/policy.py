@@ -175,7 +175,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return cycle.entitlements
 
     def _may_evict(self, cycle: CyclePlan, row: int, shape: Shape, later: bool = False) -> bool:
-        """Return whether, by totals, a job may evict a running job or, with `later`, a job that this plan starts."""
+        """Return whether, judged by totals, a job may evict a running job or (`later`) a job that this plan starts."""
         state, usage, tree = cycle.state, cycle.state.quota_usage, cycle.state.quota_usage.tree
         priority, queue = state.jobs[row, [J_PRIORITY, J_QUEUE]].tolist()
         lowest = FOREVER
