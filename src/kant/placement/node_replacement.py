@@ -1,4 +1,4 @@
-"""Node replacement: a gang that has lost nodes gets others instead, and keeps its other nodes.
+"""Node replacement: a gang that has lost nodes gets other nodes for them, and keeps its remaining nodes.
 
 Pods on healthy devices stay where they are. The pods of a lost node move together, into the narrowest domain of the
 fabric around it that has room for them: its leaf, else its spine, and so on, up to the level that the gang requires. So

@@ -1,8 +1,8 @@
-"""Bounds: for each demand and class of durations, the time from which on it is worth examining each node.
+"""Bounds: for each node, demand and class of durations, the earliest time at which it is worth examining the node.
 
 A bound says that no pod of that demand can start on the node before this time, for the shortest duration of the class.
-Bounds are updated from the committed and freed spans in the rings alone; they are never too late. They may be too early
-if several commitments together are in the way: examining the node corrects that.
+Bounds are updated only from the rings of committed and freed spans (`store.py`), and are never too late. They may be
+too early if several commitments together are in the way: examining the node corrects that.
 """
 
 from __future__ import annotations

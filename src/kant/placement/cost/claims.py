@@ -4,7 +4,7 @@ A pod that fits on any node finds a place; one that needs a P100, or 8 GPUs with
 counts for each node how many kinds of typical pods could use it (Weng et al., USENIX ATC 2023, section 4). By this
 count rare nodes look cheap, since few pods request them; but these nodes are rarer still. Here a claim is demand over
 supply instead: the load that a kind of pods puts on each GPU that it may use, as in the fair shares of constrained
-users (Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster that is closed to other pods of the kind.
+users (Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster's GPUs that the kind cannot use.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Half(NamedTuple):
     scatter: Cost
 
     def at(self, degree: int) -> tuple[float, float, float, float]:
-        """Return the seconds of one chunk of each: dispatch (and combine), gather, compute, scatter."""
+        """Return the seconds of one chunk of each operation: dispatch (and combine), gather, compute, scatter."""
         return tuple(cost.of(1.0 / degree) for cost in self)  # type: ignore[return-value]
 
 
