@@ -131,7 +131,7 @@ def _budgets(
 
 
 def enough(waiting: int) -> int:
-    """Return the number of futures for this many waiting jobs: fewer for more, since each takes longer."""
+    """Return the number of futures for this many waiting jobs: the more jobs, the fewer, since each takes longer."""
     return next(futures for most, futures in FUTURES if waiting <= most)
 
 
