@@ -76,7 +76,7 @@ class OverQuota(_Reason, frozen=True, tag="over-quota"):
 
 
 class Reserved(_Reason, frozen=True, tag="reserved"):
-    """The job would fit now, but not end before capacity that it takes is reserved for `job`, from `start` on."""
+    """The job would fit now, but not end before `start`, from when on capacity that it takes is reserved for `job`."""
 
     job: str
     start: int

@@ -21,7 +21,7 @@ class PodAntiAffinity(Struct, frozen=True, array_like=True):
     """A pod goes only where at most `most` others of a class are in its domain; without a domain, anywhere.
 
     For the reverse direction, the pods count in a class of their own, which the other pods avoid. Host ports work the
-    same way: pods with port 80 are in a class, and go where no pod of it is.
+    same way: pods with port 80 are in a class, and go only where no other pod of that class is.
     """
 
     pod_class: str
