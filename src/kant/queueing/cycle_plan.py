@@ -183,7 +183,7 @@ class CyclePlan:
             trial.evict(closed)
 
     def _place(self, row: int, shape: Shape, held: Allocation | None = None, beside: bool = True) -> Allocation | NoFit:
-        """Place a gang, away from nodes where the job failed if others suffice. NoFit holds for all jobs of the shape.
+        """Place a gang, away from nodes where the job failed if others suffice. A NoFit is for all jobs of the shape.
 
         The placement is clear of what other jobs have booked, unless `beside` is False.
         """

@@ -38,7 +38,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return None
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
-        """Return the key of a job's bucket; if the queue is part of it, it comes first. Only first jobs are tried."""
+        """Return the key of a job's bucket; a queue in the key comes first. Only the first job of a bucket is tried."""
         return (queue,)
 
     def run(self, cycle: CyclePlan) -> None:

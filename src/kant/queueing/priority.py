@@ -81,7 +81,7 @@ class PriorityHolds:
         return free, until if until < FOREVER else -1
 
     def growth_until(self, row: int, shape: Shape) -> int:
-        """Return until when a running gang may not grow, µs; -1: it may. Gained pods cannot be preempted alone."""
+        """Return until when (µs) a running gang may not grow, as gained pods cannot be preempted alone; -1: it may."""
         holding = self.holders(row, shape, grows=True)
         return -1 if holding is None else holding.soonest
 

@@ -78,7 +78,7 @@ class Window:
         return max(max(0.0, entry.left - count) for entry, count in zip(self.entries, counts, strict=True))
 
     def fits(self, counts: Sequence[int]) -> bool:
-        """Return whether the counts are feasible: GPUs over all rounds, and no job more often than it needs."""
+        """Return whether the counts are feasible: the GPUs suffice, and no job has more rounds than it needs."""
         used = sum(entry.gpus * count for entry, count in zip(self.entries, counts, strict=True))
         within = all(0 <= count <= entry.most(self.rounds) for entry, count in zip(self.entries, counts, strict=True))
         return within and used <= self.gpus * self.rounds

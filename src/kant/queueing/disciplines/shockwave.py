@@ -1,4 +1,4 @@
-"""Shockwave: plans in rounds, for progress of all jobs, a short rest of the longest job, and ends without delay."""
+"""Shockwave: plans in rounds, so that all jobs progress, the longest has little left, and jobs end without delay."""
 
 from __future__ import annotations
 
