@@ -439,7 +439,7 @@ COUNTING = make_search(_suffices, _admitted, compiled, inlined)
 
 
 class Asked(Protocol):
-    """What a search in plain Python asks: whether the gang fits and is within quota once a set (bits) has left."""
+    """What a search in plain Python asks: whether the gang fits, and is within quota, without a set (bits) of jobs."""
 
     which: Table
     counts: Table

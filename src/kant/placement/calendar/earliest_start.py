@@ -108,7 +108,7 @@ def place_at(
     book: Book, store: Table, d: int, count: int, duration: int, now: int, start: int, column: int, domain: int,
     stale: NDArray[np.bool_],
 ) -> tuple[int, Table]:  # fmt: skip
-    """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and none: they do not fit.
+    """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and no pieces unless all fit.
 
     FULL as in `find_earliest`. Bounds of `stale` nodes are ignored.
     """

@@ -104,7 +104,7 @@ def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, s
 
 @inlined
 def lowered(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
-    """Return a bound after a span from `start` on was freed in a gap [left, right): a new window touches the span."""
+    """Return a bound, lowered since a span from `start` on was freed in the gap [left, right): pods may use it."""
     if gpus == 0:
         return min(bound, max(start - least + 1, 0))
     if right - left < least:

@@ -181,7 +181,7 @@ def enter(
     store: Table, used: Table, ledgers: Table, taken: Table, spans: Table, arena: Table, pieces: Table, held: Table,
     key: int, start: int, end: int,
 ) -> Table:  # fmt: skip
-    """Commit the pieces of a job, and record them in its span and in the arena, whose used rows `pieces` counts."""
+    """Commit the pieces of a job, and record them in its span and the arena. `pieces` counts the arena's used rows."""
     if key >= 0:
         first, count = pieces[0], held.shape[0]
         arena[first : first + count] = held

@@ -102,7 +102,7 @@ def best_plan(stack: Stack) -> StepPlan:
 
 
 class _Kind(NamedTuple):
-    """Equal layers. If one sums k buckets, it takes `seconds[k]` backward, with `first[k]` of them in its experts."""
+    """Equal layers. Backward, one that sums k buckets takes `seconds[k]`; its experts' half sums `first[k]` of them."""
 
     forward_degree: int
     seconds: Floats
