@@ -1,6 +1,6 @@
 """Evictions in compiled instants: which jobs a blocked job stops, by the rules of `queueing/preemption/policy.py`.
 
-Only for jobs of which a count of the pods that fit tells whether all fit (`placement/counted_search.py`).
+Only for jobs that fit if the nodes of one domain have enough places for their pods (`placement/counted_search.py`).
 """
 
 from __future__ import annotations

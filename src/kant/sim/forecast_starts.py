@@ -302,7 +302,7 @@ class Future:
         return 200 + 40 * (len(self.state.live) + 10)
 
     def step(self, until: int = FOREVER - 1) -> bool:
-        """Advance by one instant; False if none comes up to `until`."""
+        """Advance by one instant. Returns False if there is none up to `until`."""
         execution, speed, arrival, now = self.execution, self.execution.speed, self._arrival, self.at
         ends = speed.next_end
         ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no end is known
