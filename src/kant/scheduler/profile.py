@@ -191,7 +191,7 @@ def builtin_texts() -> dict[str, str]:
 
 
 def builtin_abouts() -> dict[str, str]:
-    """Return the description of every built-in profile, by name. No policy is loaded."""
+    """Return the description of every built-in profile, by name, without loading any policy."""
     return {name: str(msgspec.toml.decode(text)["about"]) for name, text in builtin_texts().items()}
 
 
