@@ -110,7 +110,7 @@ NO_RULES = PodRules()
 
 
 def rules_of(job: Job) -> tuple[PodRules, ...]:
-    """Return `Ask.rules` of a job, each in canonical order. Raises StateError for rules that cannot be counted."""
+    """Return `Ask.rules` of a job, sorted. Raises StateError for an empty or repeated name or a number out of range."""
     if len(job.rules) not in (1, len(job.groups)):
         raise StateError(f"job {job.id!r} has {len(job.rules)} rules for {len(job.groups)} groups; expected as many")
     found = tuple(_in_order(job, rules) for rules in job.rules)
@@ -151,7 +151,7 @@ def _in_order(job: Job, rules: PodRules) -> PodRules:
 
 
 def is_wide(rules: PodRules) -> bool:
-    """Return whether the number of pods that fit on a node also depends on the pods of other nodes."""
+    """Return whether the number of pods that fit on a node also depends on pods that run on other nodes."""
     wide = rules.affinity or rules.spread or rules.shared
     return bool(wide) or any(one.topology != HOST for one in rules.anti_affinity)
 
@@ -167,7 +167,7 @@ def is_entangled(rules: tuple[PodRules, ...]) -> bool:
 
 
 def lasting(rules: PodRules) -> PodRules:
-    """Return the rules that no later pods or domains can help to satisfy: a job that breaks one of them never fits."""
+    """Return only the rules that no later pod or node can help to satisfy: a job that breaks one of them never fits."""
     own = tuple(one for one in rules.anti_affinity if one.topology == HOST)
     return PodRules(rules.classes, own, amounts=rules.amounts, shared=rules.shared)
 
@@ -209,7 +209,7 @@ def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tupl
 
 
 def check_elastic(job: Job, ask: Ask) -> None:
-    """Raise StateError if an elastic gang makes topology requests that do not define which pods it may lose or gain."""
+    """Raise StateError for topology requests that leave open which pods an elastic gang may lose or gain."""
     if ask.affinity is not None or any(group.within for group in job.groups):
         raise StateError(
             f"elastic gang {job.id!r} asks for segments, its pods apart or an affinity group; "

@@ -1,8 +1,8 @@
 """Budgets: GPU time that queues and their users have used in the current month, and which budgets are used up.
 
-The core knows no calendar: an event gives the ends of months on the run's clock, and without it a month has 30 days
-from time 0 on. The state keeps the use of each pair of queue and user; the use of a budget is summed up on demand. All
-arithmetic is on integers: every machine finds the same instant at which a budget is used up.
+An event gives the ends of months on the clock of the run. Without such an event, months are 30 days long from time 0
+on. The state keeps the use of each pair of queue and user; the use of a budget is summed up on demand. All arithmetic
+is on integers, so a budget is used up at the same microsecond on every machine.
 """
 
 from __future__ import annotations

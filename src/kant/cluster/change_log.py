@@ -1,4 +1,4 @@
-"""ChangeLog: the rows of a table that have changed, for readers that follow it from cycle to cycle."""
+"""ChangeLog: the changed rows of a table, in order, for readers that look up in each cycle what has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rule closes which nodes to a pod, for explanations."""
+"""Finds which nodes each rule and each amount of a pod excludes, to explain why the pod does not fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rule = Limit | tuple[str, int]
 
 
 def closing_rules(table: Table, counters: Counters, rules: PodRules) -> list[tuple[Rule, Mask]]:
-    """Return, for each rule and amount of a pod, the nodes of `table` that this rule alone closes."""
+    """Return, for each rule and amount of a pod, a mask of the nodes of `table` that it excludes on its own."""
     found: list[tuple[Rule, Mask]] = []
     for name, amount in rules.amounts:
         found.append(((name, amount), table[:, c.extra_at(table) + counters.amounts[name]] < amount))
@@ -55,7 +55,7 @@ def rule_words(rule: Rule) -> str:
 
 
 def _counts(table: Table, counters: Counters, counter: Counter) -> tuple[Table, int]:
-    """Return by node the pods of a class in its domain (-1: no domain), and their value over all domains."""
+    """Return the pods of a class in each node's domain (-1: no domain), and the value of `add_count` in row 0."""
     extra, topology, column = c.extra_at(table), counters.topology_of(counter), counters.counters[counter]
     rows: Table = np.arange(len(table)) if topology < 0 else table[:, extra + topology]
     there: Table = np.where(rows < 0, -1, -table[rows, extra + column])

@@ -1,9 +1,9 @@
 """The columns: one row of integers for each node, each job, each demand and each pool.
 
-A node row ends with one entry for each device (free thousandths, -1 if the node has no such device), then `devices + 1`
-counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs; and then one entry for
-each device with its occupied MIG slices, as bits. They are followed by *extra* columns, in blocks of `EXTRA`, if rules
-among pods or exact amounts need some (`kant.cluster.counters`).
+A node row ends with three series. First, the free thousandths of each device (-1 if the node has no such device). Then
+`devices + 1` counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs. Then the
+occupied MIG slices of each device, as bits. If rules among pods or exact amounts need them, *extra* columns follow, in
+blocks of `EXTRA` (`kant.cluster.counters`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ D_TAG = 5  # model.placement.TAG
 D_ISLAND = 6  # 1: the GPUs of a pod lie in one NVLink island
 D_SLICES = 7  # memory slices of a MIG instance; 0: none is asked for
 D_STARTS = 8  # the slices at which that instance may begin, as bits
-D_PARTS = 9  # if the pod asks for no GPUs but for GPU parts that the node has partitioned: their milli-GPUs; else 0
+D_PARTS = 9  # milli-GPUs of the GPU partitions that a pod asks for, if it asks for these instead of GPUs; else 0
 D_LIMITED = 10  # the first column with the bits of its node set; 0: no node set, so any node
 D_COUNTED = 11  # 1 + the first row of a demand with the same rules and exact amounts; 0: no rules and amounts
 D_ENTRIES = 12  # number of entries (N_*) after the first DEMAND_WIDTH columns
@@ -150,7 +150,7 @@ def slices_of(tag: int) -> int:
 
 @inlined
 def admits(demands: Table, d: int, pool: int, node: int) -> bool:
-    """Return whether demand `d` may go to a node of this pool, by its pools and its node set if it has one."""
+    """Return whether the pools and the node set (if any) of demand `d` admit this node, which is in `pool`."""
     if (demands[d, D_POOLS] >> pool) & 1 == 0:
         return False
     word = demands[d, demands[d, D_LIMITED] + node // NODES_IN_WORD] if demands[d, D_LIMITED] > 0 else -1

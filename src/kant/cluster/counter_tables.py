@@ -64,7 +64,7 @@ class CounterTables:
     def domain(self, topology: str, row: int) -> Hashable | None:
         """Return the domain of a row in a topology; None if it is in none."""
         state = self.state
-        if topology == CLUSTER:  # even if the node has left: a job that only it could hold keeps to the limit
+        if topology == CLUSTER:  # also for a node that has left: a limit holds for jobs that wait for its return
             return ()
         if state.empty.item(row, c.STATUS) == NodeStatus.RETIRED:
             return None
@@ -141,7 +141,7 @@ class CounterTables:
         self.place([row])
 
     def place(self, rows: Iterable[int], topologies: Iterable[str] | None = None) -> None:
-        """Set the amounts and the domains of rows to their present values; running pods stay counted."""
+        """Write the present amounts and domains of nodes into their rows. Running pods stay counted."""
         rows = list(rows)
         self.version += 1
         if self.counters.width == 0:
@@ -182,7 +182,7 @@ class CounterTables:
                         table[0, c.extra_at(table) + column + 1] = c.fewest_in(table, at, column)
 
     def _counts_there(self, topology: str, row: int) -> bool:
-        """Return whether this row has the counts of a domain."""
+        """Return whether the counts of the row's domain are stored in this row."""
         domain = self._domains[topology].get(row)
         return domain is not None and self.members[topology][domain][0] == row
 

@@ -1,7 +1,7 @@
 """Elastic gangs: what they may hold, what they give back, and their progress at changing sizes.
 
-The work of an elastic gang is its run time with all its pods times their number. Progress is proportional to its pods:
-p pods do p pod-microseconds in a microsecond. So progress is a sum of integers at any size.
+The work of an elastic gang, in pod-microseconds, is its run time with all its pods times their number. With p pods it
+does p pod-microseconds a microsecond. A *piece* is a row of an allocation: pods of one group on one node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kant.model.units import FOREVER
 def pods_by_group(shape: Shape, allocation: Allocation) -> tuple[int, ...] | None:
     """Return how many pods of each group an elastic gang holds.
 
-    None if a number is not between floor and ceiling, or if a piece differs from the requests of its pods.
+    None if a group has fewer pods than its floor or more than its ceiling, or a piece is not what its pods asked for.
     """
     counts = [0] * len(shape.groups)
     for piece in allocation.tolist():
@@ -32,7 +32,7 @@ def pods_by_group(shape: Shape, allocation: Allocation) -> tuple[int, ...] | Non
 
 
 def is_of(piece: list[int], demand: Demand) -> bool:
-    """Return whether a piece has exactly the devices that its pods need, if each asks for `demand`."""
+    """Return whether a piece has exactly the devices, CPU and memory that its pods need, if each asks for `demand`."""
     pods, devices = piece[PODS], piece[MASK].bit_count()
     amounts = devices, piece[CPU], piece[MEMORY]
     right = pods > 0 and amounts == (pods * demand.gpus, pods * demand.cpu, pods * demand.memory)
@@ -40,7 +40,7 @@ def is_of(piece: list[int], demand: Demand) -> bool:
 
 
 def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
-    """Return the pieces of an elastic gang above its floor: the pods that it got last, so that the first ranks stay."""
+    """Return what an elastic gang holds beyond its floor. These are its last pods, so that the first ranks stay."""
     spare = [-group.count for group in shape.groups]
     for piece in allocation.tolist():
         spare[piece[GROUP]] += piece[PODS]
@@ -105,8 +105,8 @@ class Progress:
 
     `left` is the remaining estimate, in pod-microseconds (-1: unknown); `served` the milli-GPU-microseconds used so far
     (pod-microseconds for a gang without GPUs). Both are as of J_SINCE, and may exceed 64 bits. `pods` and `milli` are
-    what it holds while it runs, and its floor while it waits. `resized` is when it started or was last resized. `ripe`:
-    its owner has scaled it since then, so it may grow at once.
+    what the gang holds while it runs, and its floor while it waits. `resized` is when the gang started or was last
+    resized (µs). `ripe`: the owner has scaled the gang since then, so the gang may grow at once.
     """
 
     __slots__ = ("ceiling", "left", "milli", "pods", "resized", "ripe", "served", "shape")
@@ -137,13 +137,13 @@ class Progress:
         return self.milli if self.shape.most_milli else self.pods
 
     def time_at_ceiling(self) -> int:
-        """Return the run time so far, converted to all its pods, microseconds."""
+        """Return how long the work done so far would have taken with all pods of the gang, microseconds."""
         return self.served // (self.shape.most_milli or self.ceiling)
 
     def done(self, said: int, elapsed: int) -> int:
         """Return the pod-microseconds of work done once the gang has run for `elapsed` µs since J_SINCE.
 
-        `said` is its estimated run time with all its pods, µs (-1: unknown). Work that must be repeated does not count.
+        `said` is the estimated run time with all pods, µs (-1: unknown). Work that must be repeated does not count.
         """
         if said >= 0 and self.left > 0:
             return said * self.ceiling - max(self.left - elapsed * self.pods, 0)
@@ -174,5 +174,5 @@ class Progress:
         self.turn_to(jobs, row, self.shape.pods, self.shape.gpu_milli)
 
     def leave(self, jobs: Table, row: int) -> None:
-        """Set the columns of a gang that leaves: its largest size, and its run time converted to that size."""
+        """Set the columns of a gang that leaves for good: its largest size, and its run time converted to that size."""
         self.turn_to(jobs, row, self.ceiling, self.shape.most_milli)

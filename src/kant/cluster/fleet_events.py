@@ -103,7 +103,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
 
 
 def stays_on(state: StateData, node: Node) -> bool:
-    """Return whether everything that is held on the node of this name would fit on `node`, its new description."""
+    """Return whether all that jobs hold on the node of this name would still fit with `node` as its description."""
     row = node_of(state, node.name)
     return _fits(node, state.nodes[row], _used(state, row))
 
@@ -186,7 +186,7 @@ def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
 
 
 def _changed(state: StateData, rows: Iterable[int], now: int, asking: Sequence[int], more: bool = True) -> None:
-    """Announce that these nodes have changed (`more`: may have more capacity). The jobs `asking` may change shape."""
+    """Announce that nodes have changed (`more`: they may have more capacity). Jobs in `asking` may get a new shape."""
     state.fleet_version += 1
     for row in rows:
         c.note_change(state.log, row)
@@ -238,7 +238,7 @@ def _write_used(state: StateData, row: int, status: int, lost: int, used: Table)
 
 
 def _void_promises(state: StateData, rows: Sequence[int]) -> bool:
-    """Drop the reservations that would not fit on these nodes even if they were empty. Returns whether it has."""
+    """Drop the reservations that would not fit on these nodes even if they were empty. Returns whether any was."""
     nodes, before = set(rows), len(state.reserved)
     for job, promise in list(state.reserved.items()):
         there = [piece for piece in promise.allocation if int(piece[NODE]) in nodes]

@@ -1,8 +1,8 @@
 """Predictions of run times, learned from finished jobs.
 
-The *kind* of a job is its queue, user, name and size class. A kind is predicted from the latest run times of the
-narrowest group that has enough of them: jobs of one owner and name, of one owner, of one queue, or all jobs, each of
-one size class.
+The *kind* of a job is its queue, user, name and size class. A prediction for a kind uses the latest run times of the
+narrowest group that has enough of them. The groups are jobs with the same user and name, with the same user, in the
+same queue, and all jobs; all groups have one size class.
 
 Two steps make predictions hold with a probability q. Of n run times the ceil(q (n + 1))-th shortest covers the next one
 with probability q if these n + 1 are exchangeable (split conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
@@ -29,21 +29,21 @@ MIN_SAMPLES = 10
 """The fewest run times for which a group makes predictions."""
 
 FEW_LONGER = 3
-"""The fewest run times longer than the elapsed time from which `drawn` draws."""
+"""`drawn` uses a group only if at least this many of its run times are longer than the elapsed time."""
 
 STEP = 1
-"""Millionths. A run beyond its q-permille forecast raises a level by STEP x q; others lower it by STEP x (1000-q)."""
+"""In millionths: a run longer than predicted at q permille raises that level by STEP x q; others lower it by
+STEP x (1000 - q)."""
 
 HIGHEST_LEVEL = 1_500_000
-"""The highest level, in millionths. Above one, the longest run time is predicted, and the excess is a debt of misses
-that hits must repay, so that a burst of long jobs is not forgotten as soon as it ends.
-"""
+"""The highest level, in millionths. From one million on the longest run time is predicted. Hits must first undo the
+excess over one million, so that a burst of long jobs still counts for a while after it has ended."""
 
 STATED = (500, 900)
-"""The probabilities (permille) at which promises are judged; levels between them are interpolated."""
+"""The probabilities (permille) of the run times that `promises` returns; levels of others are interpolated."""
 
 _ONE = 1_000_000
-_JUDGED = tuple(enumerate(STATED, start=1))  # each with its index in the levels
+_JUDGED = tuple(enumerate(STATED, start=1))  # each with its index in a list of levels
 
 
 def size_class_of(milli: int) -> int:
@@ -88,9 +88,9 @@ class RunTimes:
     def kind(self, queue: int, user: int, name: str | int, milli: int, part: int = 0) -> int:
         """Return the number of the kind of a job that asks for `milli` thousandths of GPUs, for all calls below.
 
-        `queue`, `user`, `name` and `part` are codes chosen by the caller; a negative user or name, or an empty one, is
-        unknown and forms no group. Each `part` has groups of its own. The number is assigned at the first call with
-        these arguments, and stays.
+        `queue`, `user`, `name` and `part` are codes chosen by the caller. A user or name that is negative or empty is
+        unknown, and forms no group. Each `part` has separate groups. The number is assigned at the first call with
+        these arguments, and does not change.
         """
         size = size_class_of(milli)
         key = (queue, user, name, size, part)
@@ -111,7 +111,7 @@ class RunTimes:
         """Learn from a job of `kind` that finished on its own after running for `runtime`.
 
         Do not call it for jobs that were killed or cancelled, or reached their limit: their full run time is unknown.
-        `promised` is the result of `promises` when the job was submitted; without it no prediction is judged.
+        `promised` is the result of `promises` when the job was submitted; if it is empty, no level changes.
         """
         size, windows = self._of[kind]
         for window in windows:
@@ -134,17 +134,17 @@ class RunTimes:
     def quantile(self, kind: int, permille: int) -> int:
         """Return the run time (µs) that a new job of `kind` does not exceed with probability `permille` (1 to 999).
 
-        -1 if no group has enough run times: MIN_SAMPLES and q / (1 - q), with q = permille / 1000. If a narrow group
-        has too few, a wider one is used, so the result may be below the one for a smaller `permille`.
+        -1 if no group has enough run times: at least MIN_SAMPLES and q / (1 - q), with q = permille / 1000. If a narrow
+        group has too few, a wider group is used, so the result may be below that for a smaller `permille`.
         """
         return self._total(kind, -1, permille)
 
     def remaining(self, kind: int, elapsed: int, permille: int) -> int:
-        """Return the time (microseconds) within which a job after a run of `elapsed` ends with probability `permille`.
+        """Return the time (µs) within which a job that has run for `elapsed` (µs) ends with probability `permille`.
 
-        It is the quantile among the run times longer than `elapsed`. If they are too few, the result is
+        The time is a quantile of the run times longer than `elapsed`, less `elapsed`. If these are too few, it is
         elapsed x q / (1 - q): at 500 permille a job is expected to run for as long again as it has run (Gott, Nature
-        363, 1993; the residual life of a Pareto law of index 1). -1 if nothing is known and the job has not run.
+        363, 1993; a Pareto distribution of index 1). -1 if nothing is known and the job has not run.
         """
         total = self._total(kind, elapsed, permille)
         if total >= 0:
@@ -154,8 +154,8 @@ class RunTimes:
     def drawn(self, kind: int, elapsed: int, permille: int) -> int:
         """Return a possible run time (µs) of a job of `kind` that has run for `elapsed`; `permille` is its rank.
 
-        It is one of the run times longer than `elapsed` (-1: all) in the narrowest group that has MIN_SAMPLES run times
-        and FEW_LONGER longer ones; -1 if no group has. Rank 0 gives the shortest of these, 999 the longest.
+        The result is one of the run times longer than `elapsed` (-1: of all) in the narrowest group that has at least
+        MIN_SAMPLES run times and FEW_LONGER longer ones; -1 if there is none. Rank 0 is the shortest, 999 the longest.
         """
         for window in self._of[kind][1]:
             ordered = window.ordered

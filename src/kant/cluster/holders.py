@@ -71,7 +71,7 @@ def group_by_node(
 
 
 class Holders(NamedTuple):
-    """The holders on some nodes, at most `widest` on one.
+    """The holders on some nodes, at most `widest` on each node.
 
     Node `k` has the entries `first[k]` up to `first[k + 1]`. Entry `e` is holder `who[e]`; its pieces on that node are
     rows `start[e]` up to `end[e]` of `pieces`.
@@ -98,8 +98,8 @@ class Weights(NamedTuple):
 class PoolColumns(NamedTuple):
     """Candidates for eviction, unsorted. Candidate `i` holds the pieces from `begin[i]` to `begin[i + 1]`.
 
-    `ranks` has a row for each candidate; smaller rows leave first. Candidates that `passed` (started while the newcomer
-    of higher priority waited) are exempt from its cap.
+    `ranks` has a row for each candidate; smaller rows leave first. `passed`: the candidate started while the preempting
+    job of higher priority waited, so it does not count towards the most milli-GPUs that victims may hold.
     """
 
     rows: Table
@@ -112,11 +112,11 @@ class PoolColumns(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Jobs that may leave, in order of `rank` (dense), cost, milli-GPUs and row, with what they hold and their weights.
+    """Candidates for eviction in order of `rank`, cost, milli-GPUs and row, with what they hold and their weights.
 
     Candidate `i` has the entries `entries_of[first_of[i]]` up to `entries_of[first_of[i + 1]]` of `holders`, and entry
-    `e` is on the node `holders.nodes[place_of[e]]`. `capped` has the milli-GPUs that count towards the cap. `by_row`
-    has the candidates in the order of their rows.
+    `e` is on the node `holders.nodes[place_of[e]]`. Ranks are 0, 1, 2, … without gaps. `capped` has the milli-GPUs that
+    count towards the most that victims may hold. `by_row` has the candidates in the order of their rows.
 
     There are four weights: by cost first or by `capped` first, each either whole or divided among the nodes of a
     candidate. `heavy` has, for each weight, the entries of each node, the heaviest first. The others have two entries,

@@ -142,9 +142,9 @@ def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> 
 
 
 def _islands_kept(state: StateData, shape: Shape, allocation: Allocation) -> bool:
-    """Return whether each pod that needs its GPUs in one NVLink island has them in one.
+    """Return whether each pod that needs its GPUs in one NVLink island has them in one island.
 
-    The devices of a piece belong to its pods in the order of their indices. A piece with shares of GPUs is one pod.
+    A piece (a row of the allocation) has pods on one node, with its devices in order. With a GPU share it is one pod.
     """
     for piece in allocation.tolist():
         if not shape.groups[piece[pl.GROUP]].demand.island:

@@ -76,7 +76,7 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
 
 
 def run_time_promises(state: StateData, job: Job, queue: int, user: int) -> tuple[int, int, int]:
-    """Return the kind of a job's run time, and the run times that it does not exceed with two probabilities."""
+    """Return a job's kind (`history.py`), and the run times (µs) not exceeded in 50 and 90 % of cases (-1: unknown)."""
     assert state.history is not None
     kind = state.history.kind(queue, user if job.user else -1, job.name, job.gpu_milli)
     p50, p90 = state.history.promises(kind)
@@ -282,7 +282,7 @@ def leave_devices(
     state: StateData, job: str, now: int, status: int, cost: int = 0,
     counted: int = -1, returns: int = to.STAYS, ran: bool = True,
 ) -> int:  # fmt: skip
-    """Free everything that a running job holds. It then waits with `cost` µs more work, or leaves; return its row.
+    """Free all that a running job holds. The job then waits with `cost` µs more work, or leaves. Returns its row.
 
     `counted` and `returns` are as for `transitions.stopped`. `ran` is False if the start of the job was refused.
     """

@@ -120,9 +120,9 @@ class Journal:
     ) -> None:
         """Record the decisions of cycles in a run that writes no journal: the jobs, and their numbers of pieces.
 
-        `when` has for each decision its time, the number of its cycle, the time for which that cycle asks for another
-        one, and the start and end of a reservation (0 and 0: the job starts). `others` yields the decisions about jobs
-        without pieces, in order. Small batches of plans create less work for the garbage collector.
+        `when` has for each decision its time, the number of its cycle, when that cycle wants the next cycle to run, and
+        the start and end of a reservation (0 and 0: the job starts). `others` yields the decisions about jobs without
+        pieces, in order. Small batches of plans create less work for the garbage collector.
         """
         assert self.sink is None
         ends, news = np.cumsum(counts), np.flatnonzero(np.diff(when[:, 1])) + 1

@@ -7,7 +7,7 @@ from kant.cluster.water_filling import divided
 
 
 def lent(tree: QuotaTree, key: int) -> list[int]:
-    """Return, for each queue, how much of its quota (with the quotas of the queues below it) queues outside of it use.
+    """Return how much of the quota of each queue, including the queues below it, is used by queues outside it.
 
     What children borrow beyond their quotas comes first from what their parent gets from above and from its own nominal
     amount, then from the unused quota of its other children. Each of these children gives the same, up to its unused

@@ -1,7 +1,7 @@
 """NodeRows: which node has which row of the node table, now and before.
 
-The row of a node that has left is kept for its return, or for a new equal node. The row that a node gets follows from
-the events alone, so a journal need not record it.
+The row of a node that has left is kept for its return, or for a new node with the same description. The row that a
+node gets follows from the events alone, so a journal need not record it.
 """
 
 from __future__ import annotations

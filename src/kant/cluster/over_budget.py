@@ -26,7 +26,7 @@ class OverBudget(NamedTuple):
 
 
 def first_of(scopes: frozenset[Scope], tree: QuotaLimits, node: int, user: int) -> Scope | None:
-    """Return the first of `scopes`, from the queue `node` upwards, that covers a job of `user` there; None: none."""
+    """Return the first of `scopes`, from the queue `node` upwards, that covers a job of `user` in `node`, or None."""
     return next((scope for scope in covering(tree, node, user) if scope in scopes), None) if scopes else None
 
 

@@ -68,7 +68,7 @@ def count(counts: Table, priority: int, number: int) -> bool:
 def lowest(counts: Table) -> int:
     """Return the lowest priority among the counted jobs; FOREVER if there are none.
 
-    Only a job of a higher priority than this can evict another job by its priority.
+    Only a job of a higher priority than this can evict a counted job by priority.
     """
     found = FOREVER
     for i in range(counts.shape[0]):

@@ -84,7 +84,7 @@ def binding(limits: Table, used: Table, slot: int) -> tuple[int, int]:
 
 @compiled
 def any_beyond_nominal(limits: Table, used: Table) -> bool:
-    """Return whether the own jobs of some queue hold more than its part of the nominal quotas."""
+    """Return whether the own jobs of some queue hold more than the queue's part of the nominal quotas."""
     beyond = False
     for slot in range(limits.shape[0]):
         beyond = beyond or used[slot, U_OWN] > limits[slot, Q_PART]
@@ -93,7 +93,7 @@ def any_beyond_nominal(limits: Table, used: Table) -> bool:
 
 @inlined
 def would_borrow(limits: Table, used: Table, first: int, amounts: Table) -> bool:
-    """Return whether a queue's own jobs would exceed its part with `amounts` more; True if `amounts` is empty.
+    """Return whether a queue's own jobs would exceed their part with `amounts` more; True if `amounts` is empty.
 
     `first` is the first slot of the queue; -1: the queue is not in the tree, so it borrows.
     """
@@ -138,9 +138,9 @@ def could_ever(limits: Table, first: int, amounts: Table) -> bool:
 
 @compiled
 def all_borrow(limits: Table, used: Table, entitled: Table, first: int, own: int, wanted: Table) -> bool:
-    """Return whether a queue, and each queue above it up to another queue's path, borrows some of what is wanted.
+    """Return whether a queue, and each queue above it below the first common ancestor, borrows some of what is wanted.
 
-    `first` is the first slot of the queue, `own` that of the other queue; `entitled` has an amount for each slot.
+    `first` is the first slot of the queue, `own` that of the other queue; a slot borrows above its entry in `entitled`.
     """
     while first >= 0:
         above = own
@@ -172,7 +172,7 @@ def place_of_meeting(limits: Table, first: int, own: int) -> int:
 
 @compiled
 def reach(limits: Table, used: Table, first: int, amounts: Table, parts: Table, entitled: Table) -> int:
-    """Return the highest index in a queue's path up to which all queues stay in quota with `amounts` more. -1: the
+    """Return how many queues, from this queue upwards and without the root, stay in quota with `amounts` more. -1: the
     queue's own jobs would exceed their part (`parts`, by slot). `entitled` has the entitlement of each queue, by slot.
     """
     level, slot = -1, first

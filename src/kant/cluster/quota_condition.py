@@ -12,12 +12,12 @@ from kant.compiled import inlined
 
 
 class QuotaCondition(NamedTuple):
-    """What a job asks for, and what each candidate would free.
+    """What a waiting job asks of the quotas, and what each candidate for eviction would give back.
 
-    `limits` and `used` are tables of the quota tree (`quota_columns.py`). `first` is the first slot of the job's queue;
-    `home` that of each candidate's queue, -1 outside the tree. With `level` 0 or more, the job must reach that index of
-    its path in quota (`quota_columns.reach` with `part` and `entitled`), once candidates of its own queue have left;
-    -1: it may borrow. With `limited`, the job may exceed no limit once the candidates have left.
+    `limits` and `used` are tables of the quota tree (`quota_columns.py`). `first` is the first slot of the job's queue,
+    `home` that of each candidate's queue (-1: not in the tree). `level`: how many queues, from the job's upwards, must
+    stay in quota once candidates of the job's queue have left (`quota_columns.reach` with `part` and `entitled`); -1:
+    the job may borrow. `limited`: once all candidates have left, the job must also exceed no limit.
     """
 
     limits: Table
@@ -41,7 +41,7 @@ NO_CONDITION = QuotaCondition(
 
 @inlined
 def admits(quota: QuotaCondition, which: np.ndarray) -> bool:
-    """Return whether the job is admitted once the candidates marked 1 in `which` have left. More marks never harm."""
+    """Return whether quotas admit the job once the candidates marked 1 in `which` have left; more marks never harm."""
     if quota.first < 0:
         return True
     used = quota.used.copy()

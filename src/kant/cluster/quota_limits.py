@@ -1,6 +1,6 @@
 """The limits of a tree of quotas, regardless of usage: quotas, guaranteed parts, ceilings and fair shares.
 
-Every queue is a node, by its index in the configuration. An amount is a vector, an integer for each key. For each key:
+A queue is a node of the tree, numbered by its index in the configuration. Amounts have an integer for each key:
 
     quota       = nominal + the sum over the children of (quota - guaranteed)
     guaranteed  = max(0, quota - lending limit): what no other queue may use; all of the quota at a root
@@ -30,7 +30,7 @@ _NOTHING = (0, 0, 0)
 class QuotaLimits:
     """The queues of one tenancy and the limits that their quotas set. A key that no queue names is not limited.
 
-    A queue that does not name a key that another queue names has no nominal amount of it and may borrow without limit.
+    If only other queues name a key, a queue has no nominal amount of that key, and may borrow it without limit.
     A slot is one key at one node: node * len(keys) + key; -1 stands for the slot above a root.
     """
 

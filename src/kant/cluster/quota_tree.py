@@ -184,7 +184,7 @@ class QuotaTree(QuotaLimits):
         return parts
 
     def any_beyond_nominal(self) -> bool:
-        """Return whether the own jobs of some queue hold more than its part of the nominal quotas."""
+        """Return whether the own jobs of some queue hold more than the queue's part of the nominal quotas."""
         return any_beyond_nominal(self.limits, self.used)
 
     # --- copies and checks -------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class QuotaUsage:
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
         """Return what a gang is charged against quotas, on its one GPU model or on the models of `allocation`.
 
-        With neither, it counts as on a model that no quota names. For an elastic gang `allocation` also gives the size.
+        With neither, a gang is charged as on a model that no quota names. `allocation` sizes an elastic gang.
         A gang in a node set may run on a model that has since left the set, so the nodes of `allocation` decide.
         """
         if self.tree is None:
@@ -233,7 +233,7 @@ def worth_of_parts(shape: Shape, piece: list[int]) -> int:
     """Return the milli-GPUs of a piece without devices: pods times MILLI, if that column matches a group of `shape`.
 
     Pieces in journals of Kant 0.3.0 lack that number. Then the pods are split among groups so that their requests add
-    up to the piece; of several splits, the one with the most pods of the first groups.
+    up to the piece. If several splits are possible, the one with the most pods of the first groups is used.
     """
     kinds = [group.demand for group in shape.groups if not group.demand.gpus]
     pods, cpu, memory = piece[PODS], piece[CPU], piece[MEMORY]

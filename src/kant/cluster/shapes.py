@@ -83,7 +83,7 @@ class Shape:
     """For each group its index in the job, which is the GROUP of its pods' pieces."""
 
     wide: bool = False
-    """Whether, for some group, the number of pods that a node takes also depends on the pods of other nodes."""
+    """Whether, for some group, the number of pods that a node takes also depends on the pods on other nodes."""
 
     order_dependent: bool = field(init=False, compare=False)
     """Whether a job that does not fit may fit later although no capacity is freed in its pools.
@@ -111,8 +111,8 @@ class Shape:
 
     @property
     def reservable(self) -> bool:
-        """Whether the calendar can reserve nodes for such a job. It cannot for segments, required anti-affinity, rules
-        over several nodes, or a job that runs on GPUs booked for it.
+        """Whether the calendar can reserve nodes for such a job. This is impossible for segments, required
+        anti-affinity, rules over several nodes, and jobs that run on GPUs booked for them.
         """
         apart = self.affinity is not None and self.affinity.apart_required
         return not (self.cuts or apart or self.ask.reservation or self.wide)
@@ -306,7 +306,7 @@ class Shapes:
         return self._by_ask.get(ask) or self._intern(ask)
 
     def part(self, shape: Shape, pods: Mapping[int, int]) -> Shape:
-        """Return a shape of the given numbers of pods of some groups of `shape`, which may run anywhere."""
+        """Return a shape of some groups of `shape`, without topology requests. `pods`: how many pods of each group."""
         groups = tuple(PodGroup(count, shape.groups[group].demand) for group, count in pods.items())
         roles = tuple(shape.ask.roles[group] for group in pods) if shape.ask.roles else ()
         node_sets = tuple(shape.ask.node_sets[group] for group in pods) if shape.ask.node_sets else ()
@@ -367,7 +367,7 @@ class Shapes:
         return self.shapes[index] if index >= 0 else self._planned_shapes[-1 - index]
 
     def add_pools(self, keys: Iterable[PoolKey]) -> None:
-        """Add pools. Jobs that one of them admits must get new shapes."""
+        """Add pools. The caller must give new shapes to the jobs that a new pool admits."""
         for key in keys:
             self.pool_of[key] = len(self.pool_keys)
             self.pool_keys.append(key)

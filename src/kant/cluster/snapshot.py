@@ -152,7 +152,7 @@ class Trial:
         return ((taking, allocation) for taking, allocation, _ in self._done)
 
     def begin(self) -> None:
-        """Forget the trials of earlier cycles; the snapshot has been refreshed."""
+        """Forget the trials of earlier cycles. Call this once the snapshot has been refreshed."""
         self._done.clear()
         self.cycles += 1
 

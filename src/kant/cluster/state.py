@@ -87,7 +87,7 @@ class ClusterState(StateData):
         self.now = event.time
 
     def stays_on(self, node: Node) -> bool:
-        """Return whether all that is held on the node of this name would fit on `node` (for `NodeDescribed`)."""
+        """Return whether all that jobs hold on the node of this name would fit on `node` (for `NodeDescribed`)."""
         return fleet.stays_on(self, node)
 
     def is_in_use(self, node: str) -> bool:
@@ -101,7 +101,7 @@ class ClusterState(StateData):
         return int(lowest(self.preemptible.table))
 
     def eviction_bounds(self) -> tuple[int, bool]:
-        """Return the lowest priority of a preemptible running job, and whether a queue borrows."""
+        """Return the lowest priority of a preemptible running job (FOREVER: none), and whether a queue borrows."""
         usage = self.quota_usage
         tree = usage.tree
         borrows = tree is not None and (tree.any_beyond_nominal() or (-1 in usage.node_of and usage.holds_outside()))

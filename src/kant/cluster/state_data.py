@@ -187,7 +187,7 @@ class StateData:
 
     @property
     def with_left(self) -> Table:
-        """Every node that is present or has left, in service and empty. A job that does not fit there never fits.
+        """Every node that is present or has left, in service and empty. A job that does not fit on these never fits.
 
         A node that has left may return, and jobs wait for it.
         """

@@ -1,6 +1,6 @@
 """Changes of the job and node tables: one function for each kind of event, which takes the tables and the job's row.
 
-Changes that every run makes are compiled. Rare ones stay plain Python, unless compiled code makes them too.
+Changes that every run makes are compiled by Numba. Rare changes are plain Python, unless compiled code makes them too.
 
 The functions for events (`job_events.py`) check their input, call these functions, and update what only Python uses.
 """
@@ -72,7 +72,7 @@ def stopped(
     table: Table, log: Table, pools: Table, jobs: Table, pieces: Table, demands: Table, row: int, now: int, status: int,
     cost: int, counted: int, returns: int, ran: bool,
 ) -> None:  # fmt: skip
-    """Stop a running job and free its pieces. It waits again with `cost` µs more work, or leaves for good.
+    """Stop a running job and free its pieces. The job waits again with `cost` µs more work, or leaves for good.
 
     `counted` is the column that counts such stops (-1: none). If `ran` is False, the job never started: it only waited.
     """

@@ -21,7 +21,7 @@ MOST = 64
 
 
 class TypicalPods:
-    """Follows the submissions. The result depends only on them, so every scheduler of a state has the same result.
+    """Follows the submissions. The result depends only on these, so every scheduler of a state has the same result.
 
     Each pod of a job counts, by its request except memory. Jobs of negative priority fill gaps and do not count: no
     capacity is kept for their shape. The result is a new table object whenever it changes. Changes are rare, since each

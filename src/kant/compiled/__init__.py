@@ -6,8 +6,8 @@ the reference for tests of the compiled code; Numba, which takes half a second t
 Seven measures keep the first run short. Numba infers the type of each kind of call once (`compiler.py`). A kernel that
 others call is compiled once, and not again as a part of each of them (`unit.py`). LLVM optimises an inlined function
 only as a part of the kernels that call it (`inner.py`), and a function that many kernels call is a kernel, too
-(`shared`). LLVM does not vectorise loops: most of them run over the eight devices of a node, and half of the compile
-time would go there. It optimises at `-O1`: a higher level takes a fifth longer, and makes most kernels no faster.
+(`shared`). LLVM does not vectorise loops: most of them run over the eight devices of a node, and vectorising would
+double the compile time. It optimises at `-O1`: a higher level takes a fifth longer, and makes most kernels no faster.
 Machine code is cached on disk, named by everything that it depends on (`kept.py`). `kant profiles compile` and `make
 setup` fill this cache before the first run.
 

@@ -1,4 +1,4 @@
-"""Lowering that counts no references to values that a function only borrows.
+"""Numba's lowering (its IR to LLVM code), without reference counts for values that a function only borrows.
 
 By default Numba counts a reference for each variable that holds an array, including arguments and values read from
 them: one atomic increment and decrement for each array of each tuple, at each call. A caller keeps its arguments until
@@ -51,7 +51,7 @@ class BorrowingLower(Lower):  # type: ignore[misc]
             self._borrowing.update(inst.target.name for inst in once if self._borrows(inst.value))
 
     def _keep(self, name: str, label: int) -> None:
-        """Let a variable of its own hold its value until the function returns, so that others may borrow from it."""
+        """Keep the value of a variable until the function returns, so that other variables may borrow from it."""
         dels = [(each, inst) for each, block in self.blocks.items() for inst in block.find_insts(ir.Del)]
         own = [(each, inst) for each, inst in dels if inst.value == name]
         if not any(each != label for each, _ in own):

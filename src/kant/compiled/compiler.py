@@ -1,8 +1,8 @@
 """Numba's compiler with three changes: it infers each type once, runs without garbage collection, and emits into
 the library of a subclass.
 
-To type `a + b` Numba tries some twenty definitions of `+`, for every `+` again, twice. Kernels consist of integers and
-tables of them: of 20 calls of Numba's own functions, 19 equal an earlier one.
+To type `a + b` Numba tries some twenty definitions of `+`, twice for every `+`. Kernels consist of integers and tables
+of them: of 20 calls of Numba's own functions, 19 equal an earlier call.
 
 Compiling creates millions of objects that live until its end. The collector would visit them repeatedly.
 """

@@ -42,8 +42,8 @@ _ahead: set[int] = set()
 def compiled(function: F) -> F:
     """Compile `function` for each set of argument types, and cache the result on disk.
 
-    A kernel that is not cached first runs as plain Python, until that has cost a certain part of its compilation, so no
-    run waits for code that it hardly uses. One call of the kernel as plain Python should take less than a second.
+    A kernel that is not cached first runs as plain Python, until that has taken a fraction (PATIENCE) of its compile
+    time, so no run waits for code that it hardly uses. One call as plain Python should take less than a second.
     """
     return _kernel(function, at_once=False)
 

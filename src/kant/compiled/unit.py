@@ -3,8 +3,8 @@
 By default Numba copies a kernel into every kernel that calls it, and optimises and compiles it there again. A unit is
 called by its symbol instead.
 
-An entry turns Python's objects into the arguments of a kernel. With many arrays it is as long as the kernel, and most
-kernels are called only by kernels. So an entry is separate from its kernel, and compiled when Python first calls it.
+An entry turns Python's objects into the arguments of a kernel. For many arrays its code is as long as the kernel's, and
+most kernels are called only by kernels. So the entry is separate, and compiled only when Python first calls it.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class OverQuota(_Reason, frozen=True, tag="over-quota"):
 
 
 class Reserved(_Reason, frozen=True, tag="reserved"):
-    """The job would fit now, but not end before capacity that it takes is reserved for `job`, from `start` on."""
+    """The job would fit now, but not end before `start`, from when on capacity that it takes is reserved for `job`."""
 
     job: str
     start: int
@@ -251,7 +251,7 @@ class Start(_Decision, frozen=True, tag="start"):
 class Preempt(_Decision, frozen=True, tag="preempt"):
     """Stop a running job; `moved` if the same plan starts it again elsewhere.
 
-    `by` names the job that takes its place, and `why` is the reason: `priority`, `reclaim`, `backfill`, `core` (its
+    `by` names the job that gets its devices, and `why` is the reason: `priority`, `reclaim`, `backfill`, `core` (its
     base job stops), `queue` (its queue was stopped), `drain` (one of its nodes drains), `reservation` (GPUs that it
     holds are booked from now on), `fallback` or `defragment` (it moves as a solver has proposed).
     """

@@ -32,7 +32,7 @@ class SentenceError(InputError):
 
 
 def together(faults: Sequence[InputError], where: str = "") -> InputError:
-    """Return one error with the sentences of all `faults`, in their order; their common place `where` is said once."""
+    """Return one error with the sentences of all `faults`, in their order; the common `where` appears only once."""
     first, *others = faults
     rest = "".join(f"; {str(fault).removeprefix(f'{where}, ')}" for fault in others)
     return InputError(first.where, str(first).partition("expected ")[2] + rest) if rest else first

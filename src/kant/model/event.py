@@ -55,8 +55,8 @@ class JobScaled(_Event, frozen=True, tag="scaled"):
     """The owner of a running job has added or removed pods: from now on these are its groups.
 
     Their requests and their order do not change; floors and counts may. The job holds at least the floors and at most
-    the counts. `models`, `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). It may
-    grow at once, without the delay of `Elastic.grow_s`.
+    the counts. `models`, `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). The job
+    may grow at once, without the delay of `Elastic.grow_s`.
     """
 
     job: str
@@ -95,8 +95,8 @@ class JobPreempted(_Event, frozen=True, tag="preempted"):
 class JobEvicted(_Event, frozen=True, tag="evicted"):
     """The job lost its devices for a reason outside the scheduler and waits again.
 
-    `node` is the node at fault, if any: the job holds devices there, and avoids it later. Its other devices are still
-    good, and the gang may get them back with another node in place of this one.
+    `node` is the node at fault, if any: the job holds devices there, and avoids this node later. The other devices of
+    the job are still good, and the gang may get them back with another node in place of this one.
     """
 
     job: str
@@ -128,7 +128,7 @@ class JobFound(_Event, frozen=True, tag="found"):
 
 
 class JobFailed(_Event, frozen=True, tag="failed"):
-    """The job failed: by its own fault, or at its limit. It waits again, for another try.
+    """The job failed: by its own fault, or at its limit. The job waits again, to be retried.
 
     `node` is one of its nodes, which it should avoid from now on.
     """
@@ -266,8 +266,8 @@ class NodesLeft(_Event, frozen=True, tag="left"):
 class NodeDescribed(_Event, frozen=True, tag="described"):
     """`node` replaces the description of the node of this name: another size, pool, or place in the fabric.
 
-    Jobs there stay; if they would not fit, the event is refused. Its status and its node sets stay too. Reservations
-    that it can no longer keep are void.
+    Jobs there stay; if they would not fit, the event is refused. The node keeps its status and its node sets.
+    Reservations that no longer fit there are void.
     """
 
     node: Node
@@ -347,8 +347,8 @@ class QueueUse(Struct, frozen=True, array_like=True):
 class QueuesUsed(_Event, frozen=True, tag="used"):
     """What queues have used until now, in place of the recorded use: this journal continues an earlier one.
 
-    The present clock hour began `phase` microseconds ago. A queue that is not named has used nothing. Shares with any
-    half life weigh it as if the journal had not been split (`kant.cluster.usage`).
+    The present clock hour began `phase` microseconds ago. A queue that is not named has used nothing. Fair shares with
+    any half life then are as if the journal had not been split (`kant.cluster.usage`).
     """
 
     phase: int

@@ -27,7 +27,7 @@ class Fabric(Struct, frozen=True):
     """One link for each level, the one inside a domain of that name; `beyond` joins superspines.
 
     The defaults are a cluster of 8-GPU H100 nodes with one 400 Gb/s port for each GPU. Bandwidth: NVLink has 900 GB/s
-    in both directions together (NVIDIA H100 data sheet), so 450 in one; a port of 400 Gb/s has 50. An HBD of several
+    in both directions together (NVIDIA H100 data sheet), so 450 in each; a port of 400 Gb/s has 50. An HBD of several
     nodes is a GB200 NVL72: 1,800 GB/s in both directions for each GPU, one hop over its switches (NVIDIA GB200 NVL72
     data sheet); no level is faster than those inside it, so a fabric that sets it must set the node's link too.
     Latency: NCCL's own tuning table for a step of a large ring, 3.4 us over NVLink and 9.6 over the network (NCCL,

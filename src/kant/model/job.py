@@ -22,8 +22,8 @@ class Demand(Struct, frozen=True, array_like=True):
     """What one pod asks of one node.
 
     `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one. With `island`
-    they must all be in one NVLink island of the node. With `mig` it is one MIG instance of that profile on a node in
-    MIG mode: one device, and `milli` its part of the GPU's memory slices (`model.mig.profile_on`). Without `gpus`,
+    they must all be in one NVLink island of the node. With `mig` the pod gets one MIG instance of that profile on a
+    GPU in MIG mode: `gpus` is 1, and `milli` its part of the memory slices (`model.mig.profile_on`). Without `gpus`,
     `mig` names parts of GPUs that the node itself has partitioned and counts: `milli` (here also above 1000) is their
     value for quotas and shares, and the pod takes no device of the node.
     """
@@ -91,17 +91,17 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     independent of `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1 for none:
     `estimate` is the run time that policies may use, `limit` the time limit of a run, `due` its due date, `checkpoint`
     the interval of its checkpoints. It may fail or time out `retries` times and return to its queue. Jobs of one owner
-    and `name` probably have similar run times. A burst replica names its base job, and runs only while it runs.
+    and `name` probably have similar run times. A burst replica names its `base_job`, and runs only while that runs.
     `within` is the level of the fabric at which one domain should hold all its pods; with `within_required` the job
     waits until one can, else the pods go to as few domains as possible. `apart` is the level at which no domain should
-    hold two of its pods, nor one of its pods and a pod of another job of its `affinity_group`; with `apart_required` it
-    waits for that. `near` is the level at which it prefers a domain where its affinity group already runs. Jobs without
-    a level are only members of the group. Without `preempts` no job is stopped for it. `training` describes its model:
-    its slowdown at a placement follows from that. With a `reservation` it runs only on the GPUs booked by that
-    reservation, while the reservation lasts. With a `node_set` it runs only on nodes of that set. `rules` say how the
+    hold two of its pods, nor one of its pods and a pod of another job of its `affinity_group`; with `apart_required`
+    the job waits until that is possible. `near` is the level at which the job prefers a domain where its affinity group
+    already runs; a job with neither is only a member of the group. Without `preempts` no job is stopped for this one.
+    `training` describes its model, from which its slowdown at a placement follows. With a `reservation` it runs only on
+    GPUs of that reservation, while it lasts. With a `node_set` it runs only on nodes of that set. `rules` say how the
     pods of each group count and what they require of pods around them, `preferences` which nodes they prefer; a single
-    entry is for all groups. For `node_wait` from the start of its wait, or longer if its queue says so, it preempts no
-    job for lack of a node.
+    entry is for all groups. A waiting job first waits for `node_wait` (or longer, if its queue says so) for a node from
+    an autoscaler before it preempts others.
     """
 
     id: str

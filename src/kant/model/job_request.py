@@ -245,7 +245,7 @@ class OptionField(NamedTuple):
 
     @property
     def is_flag(self) -> bool:
-        """Whether it takes no value."""
+        """Whether the option takes no value on the command line."""
         return self.option.reads in ("flag", "terminal")
 
 

@@ -1,8 +1,8 @@
 """Devices of nodes: proposed by a placement, held by an Allocation, promised by a Reservation, or booked by a user.
 
-All are one array: a row for each piece of a gang on a node, with the columns below. The rows alone determine what to
-take from a node and what to give back, so nothing has to be looked up when the gang ends. The pods of a piece have its
-devices in the order of their indices: the first pod has the first ones, and so on.
+All are one array with the columns below. A row is a *piece*: pods of one group of a gang on one node. The rows alone
+determine what to take from a node and what to give back, so nothing has to be looked up when the gang ends. The devices
+of a piece belong to its pods in the order of their indices: the first ones to the first pod, and so on.
 """
 
 from __future__ import annotations

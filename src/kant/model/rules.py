@@ -1,9 +1,9 @@
 """Rules among pods, and exact amounts: how pods count, and which pods may share a domain of a topology.
 
 A *class* is a name: pods count only in the classes that their job names. The caller decides what a class means, such as
-all pods that match a selector. A *topology* divides nodes into domains: for `node` each node is one, for a level of the
-fabric (`kant.model.job.LEVELS`) nodes name their domain, and for any other name events do (`TopologyChanged`), such as
-zones. A node may be in no domain of a topology.
+all pods that match a selector. A *topology* divides nodes into domains. In the topology `node` each node is a domain.
+For a level of the fabric (`kant.model.job.LEVELS`), nodes name their domain; for any other topology, such as zones,
+events do (`TopologyChanged`). A node may be in no domain of a topology.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PodAntiAffinity(Struct, frozen=True, array_like=True):
     """A pod goes only where at most `most` others of a class are in its domain; without a domain, anywhere.
 
     For the reverse direction, the pods count in a class of their own, which the other pods avoid. Host ports work the
-    same way: pods with port 80 are in a class, and go where no pod of it is.
+    same way: pods with port 80 are in a class, and go only where no other pod of that class is.
     """
 
     pod_class: str

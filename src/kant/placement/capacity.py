@@ -1,4 +1,4 @@
-"""Caches per demand that persist from cycle to cycle. They follow the log of changed nodes; losing one costs only time.
+"""Caches per demand, kept from cycle to cycle and updated from the log of changed nodes; losing one costs only time.
 
 `NodeScores` caches, for one policy, the score of each node and how many pods fit there. The cache for topology domains
 is `topology/domain_capacity.py`.

@@ -1,6 +1,6 @@
 """Clearing nodes: which jobs must leave a node so that more pods fit on it, for many nodes in one compiled call.
 
-`clear` returns the cost for each node; `on_one_node` finds the best of all sets for a gang of one pod. Both use
+`clear` finds such a set of jobs for each node; `on_one_node` finds the best of all sets for a gang of one pod. Both use
 `lightest_set`.
 """
 
@@ -20,7 +20,7 @@ from kant.model.placement import MASK, PODS, WIDTH
 from kant.placement.fits import capacity
 
 FEW = 12
-"""On a node with at most this many holders, a set cheaper than the greedy one is searched."""
+"""On a node with at most this many holders, the lightest set is searched; on others, a set is chosen greedily."""
 
 EVERY = 2 << FEW
 """Maximum number of visits on one node if one pod is left: enough for every set of `FEW`, so the best node is found."""
@@ -101,7 +101,7 @@ def _fit_on_node(view: OnNode) -> bool:
 
 
 def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> Callable[..., int]:
-    """Return the search for the lightest set of items without which a condition holds.
+    """Build the function that searches the lightest set of items without which a condition holds.
 
     `move(view, item, taking)` puts an item back or removes it; `holds(view)` returns whether the condition holds now.
     Removing more items never makes it false.

@@ -59,9 +59,9 @@ def left_around(table: Table, node: int, idle: int, device: int, level: int) -> 
 def closest(table: Table, node: int, idle: int, wanted: int) -> int:
     """Return `wanted` of the `idle` devices, as close together as possible. At least `wanted` must be idle.
 
-    They come from the narrowest block that holds them. Of several blocks it is the one with the fewest idle devices, on
-    ties the one whose wider blocks have fewer, then the first. In it they come from the fewest blocks of the next size:
-    all of the block with the most idle devices, and the remainder by the same rule.
+    They come from the narrowest block that has enough. Of several blocks it is the one with the fewest idle devices, on
+    ties the one whose wider blocks have fewer, then the first. Inside it they come from the fewest blocks of the next
+    smaller size: all of the block with the most idle devices, and the remainder by the same rule.
     """
     chosen, room = 0, idle
     while wanted > 0:

@@ -27,9 +27,9 @@ class Draft:
     def victims(
         self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool, asked: Asked, monotone: bool
     ) -> Table | None:
-        """Return the best set of candidates found without which the newcomer fits (`placement/victims.py`), or None.
+        """Return the best set found of candidates whose eviction lets the gang fit (`placement/victims.py`), or None.
 
-        With `few`, which requires a `monotone` newcomer, it is the best of all sets.
+        With `few`, which requires `monotone`, it is the best of all sets.
         """
         from kant.placement.guesses import Newcomer
         from kant.placement.victims import ASKING

@@ -1,4 +1,4 @@
-"""Node replacement: a gang that has lost nodes gets others instead, and keeps its other nodes.
+"""Node replacement: a gang that has lost nodes gets other nodes for them, and keeps its remaining nodes.
 
 Pods on healthy devices stay where they are. The pods of a lost node move together, into the narrowest domain of the
 fabric around it that has room for them: its leaf, else its spine, and so on, up to the level that the gang requires. So
@@ -44,7 +44,7 @@ def replace_nodes(
     """Complete `held`, part of which is lost, and take it on the trial; None, with nothing taken, if that is
     impossible.
 
-    It is impossible if nothing of `held` is left, if the gang is elastic, or if it requests more than a level (such as
+    It is impossible if nothing of `held` is left, or if the gang is elastic or requests more than a level (such as
     segments). With `bound` the pods are running, so they are kept even on nodes that accept no new pods, and in pools
     that the gang does not request. The new pods avoid the nodes `bad` if possible.
     """
@@ -147,7 +147,7 @@ def _near(
 ) -> Allocation | None:
     """Place and take the whole gang in the narrowest domain around `node` in which it fits; None if there is none.
 
-    `widest` is the level of the last domain tried. Among the domains inside that one, those with one of the nodes
+    `widest` is the level of the last domain tried. Among the domains inside that domain, those with one of the nodes
     `beside` come first.
     """
     topology, pieces = domains.topology, PieceBuffer(domains.snapshot.state.gpus)

@@ -1,4 +1,4 @@
-"""The Placer: takes a shape, and returns a placement on the trial of the current cycle.
+"""The Placer: takes a shape, and returns a placement on the trial, the current cycle's copy of the nodes.
 
 How jobs of a shape are placed is decided once, when the shape first appears: by its policy's scores of all nodes
 (`scored.py`), combined with its pods' preferences (`preferred.py`), in a domain of the topology (`topology/`), or
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Scored = TypeVar("Scored", ScoredPlacement, "RuledPlacement")
 Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None]
 """A cached answer: the versions of fleet, node sets and counters for which it holds; why the shape never fits (None: it
-fits); and the nodes where it fits in the empty cluster, with copies of their rows: while these are the same, it fits.
+fits); and nodes of the empty cluster on which it fits, with copies of their rows: it fits until these rows change.
 """
 
 

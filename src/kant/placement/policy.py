@@ -69,7 +69,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return {}
 
     ignores_topology: ClassVar[bool] = False
-    """Whether a pod smaller than a node goes to the best node of all; else with `preferred_level` to a chosen leaf."""
+    """Whether a pod smaller than a node may go to any node; if not, a policy with `preferred_level` chooses a leaf."""
     reads_typical_pods: ClassVar[bool] = False
     """Whether `score`, `pick` or `numbers` use the typical pods. Other policies get none."""
     learns: ClassVar[bool] = False

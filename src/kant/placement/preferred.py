@@ -117,7 +117,7 @@ def terms_of(snapshot: Snapshot, preferences: Preferences) -> Table:
 
 
 class Preferring:
-    """Creates groups that place each pod by the policy for single pods; `scores` returns the node scores under it."""
+    """Creates groups that place each pod by the policy for single pods. `scores`: returns a policy's node scores."""
 
     def __init__(
         self, snapshot: Snapshot, weights: PreferenceWeights, seed: int, scores: Callable[[NodePolicy], NodeScores]

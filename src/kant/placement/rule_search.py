@@ -28,7 +28,7 @@ LOOKS = 1 << 18
 
 @compiled
 def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near: Table) -> None:
-    """Write to `fits` how many pods of a demand fit on each of these nodes, and to `near` the same without affinity."""
+    """Write to `fits` how many pods of a demand fit on each of these nodes; to `near`, how many without affinity."""
     for i in range(nodes.shape[0]):
         near[i] = amounts_capacity(table, nodes[i], demands, d, nodes[i])
         if near[i] > 0:
@@ -156,7 +156,7 @@ class _Search:
         return -self.table.item(row, extra + column) if row >= 0 else 0
 
     def _may_wait(self, group: int, node: int) -> bool:
-        """Return whether each affinity of a pod on this node is satisfied, or may be by a group that comes later."""
+        """Return whether each affinity of a pod on this node is satisfied, or may be once later groups are placed."""
         return all(
             self._there(node, topology, column) > 0 or any(self.left[other] for other in others)
             for (topology, column, _), others in zip(self.wanted[group], self.coming[group], strict=True)

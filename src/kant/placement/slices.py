@@ -2,8 +2,8 @@
 
 A *place* is a start on a GPU at which an instance of some profile fits. The pod uses the device and the start that lose
 the fewest places, over all profiles. So a small instance goes to the end of a GPU that is already cut, where no large
-instance could begin. This applies the idea of FGD (Weng et al., USENIX ATC 2023), to lose the least of what others
-could use, to the places in the MIG User Guide; the count is Kant's own.
+instance could begin. To lose the least of what other pods could use is the idea of FGD (Weng et al., USENIX ATC 2023);
+the places are those of the MIG User Guide; the count is Kant's own.
 """
 
 from __future__ import annotations

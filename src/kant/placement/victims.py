@@ -304,7 +304,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     def up_to(
         view: Any, newcomer: Newcomer, candidates: Candidates, end: int, cap: int, limit: int, best: Table
     ) -> bool:
-        """Find the best set among the first `end` candidates: the cheapest, or the smallest if over the cap."""
+        """Find the best set among the first `end` candidates: the cheapest, or the smallest if that is over the cap."""
         count, nodes = best.shape[0], candidates.holders.nodes.shape[0]
         everyone, start, which = no_one(count), no_one(count), no_one(count)
         set_first(everyone, end)
@@ -439,7 +439,7 @@ COUNTING = make_search(_suffices, _admitted, compiled, inlined)
 
 
 class Asked(Protocol):
-    """What a search in plain Python asks: whether the gang fits and is within quota once a set (bits) has left."""
+    """What a search in plain Python asks: whether the gang fits, and is within quota, without a set (bits) of jobs."""
 
     which: Table
     counts: Table

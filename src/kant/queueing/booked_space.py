@@ -45,7 +45,7 @@ class BookedSpace:
         return not name or (booking is not None and booking.start <= self.now < booking.end)
 
     def in_the_way(self, row: int) -> list[tuple[str, Booking]]:
-        """Return the bookings that begin before a job without a reservation would end, if it started now."""
+        """Return the bookings whose GPUs a job without a reservation may not use if it starts now."""
         limit = self.state.live[row].limit
         until = min(self.now + limit, FOREVER) if limit >= 0 else FOREVER
         makes_way = self.preempts and bool(self.state.jobs.item(row, c.J_PREEMPTIBLE))
@@ -61,7 +61,7 @@ class BookedSpace:
         return self._inside(tuple(name for name, one in self.state.bookings.items() if self.now < one.start < until))
 
     def closed_to(self, row: int) -> dict[int, int]:
-        """Return the GPUs that the job may not use, as bits by node. Its own reservation must have begun."""
+        """Return the GPUs that the job may not use, as bits by node. A reservation that it names must have begun."""
         name = self.own(row)
         key = ("", name) if name else tuple(each for each, _ in self.in_the_way(row))
         known = self._closed.get(key)

@@ -1,7 +1,7 @@
-"""Buckets of waiting jobs: their tables, and the numbers of buckets and of scheduling keys.
+"""Buckets of waiting jobs: which bucket and which scheduling key a job has, and the tables of both.
 
-Jobs that may not pass one another share a bucket, and only the first of a bucket is tried. Strict FIFO has one bucket
-for each queue. Best-effort FIFO has one for each queue and shape: if one job does not fit, another with equal requests
+Jobs that may not pass one another share a bucket, and only the first of a bucket is tried. Strict FIFO has a bucket for
+each queue. Best-effort FIFO has a bucket for each queue and shape: if one job does not fit, another with equal requests
 does not fit either. Jobs that no rule distinguishes have the same scheduling key, whatever their bucket.
 """
 
@@ -45,7 +45,7 @@ class Buckets:
         self.keeps_priority = False
         """Whether a job may not pass a blocked job of higher priority. If False, priorities are not recorded."""
         self.mixed = False
-        """Whether `keeps_priority` holds and jobs of several priorities have been seen."""
+        """Whether `keeps_priority` is set and jobs of several priorities have been seen."""
         self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
         self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_places()
         self.ready, self.sorting, self.sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
@@ -66,7 +66,7 @@ class Buckets:
         self._rekey()
 
     def knows(self) -> bool:
-        """Return whether any scheduling key has a verdict."""
+        """Return whether the jobs of any scheduling key are known not to start."""
         return self.verdicts.item(0, w.V_ROW) > 0
 
     def reserve(self, jobs: int, more: int) -> None:
@@ -77,7 +77,7 @@ class Buckets:
             self.entries = longer(self.entries, self.entries.item(0, w.E_ROW) + more + 1)
 
     def _empty(self) -> None:
-        """Empty all buckets. The verdicts of keys stay."""
+        """Empty all buckets. What is known about scheduling keys (`verdicts`) stays."""
         self.places[self.entries[1 : self.entries.item(0, w.E_ROW) + 1, w.E_ROW], w.P_ENTRY] = 0
         self.entries[0] = self.ready[0] = self.buckets[1:, w.B_TOP] = 0
         self._heads.clear()

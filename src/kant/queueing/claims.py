@@ -44,8 +44,8 @@ def may_evict_later(
 ) -> bool:
     """Return whether a waiting job may evict a job that the plan starts, once that job runs; judged by totals.
 
-    `started` is the lowest priority of the preemptible jobs that the plan starts, FOREVER if there is none. A job that
-    reclaims may be in quota once jobs of lower priority have left: `lowest` is the lowest priority of the running ones.
+    `started` is the lowest priority of the preemptible jobs that the plan starts, FOREVER if there is none. `lowest` is
+    that of the running jobs: a job that reclaims quota may first evict some of these, and then be in quota itself.
     """
     lowest = min(lowest, started) if reclaims else started
     return bool(started < FOREVER and may_evict(priority, lowest, reclaims, limits, used, first, amounts, True))

@@ -1,6 +1,6 @@
 """A CyclePlan: the state that a discipline may read in one cycle, and the decisions that it may make.
 
-The module is long because it is the whole interface that a discipline needs.
+Placements and evictions are first tried on the *trial* (`CyclePlan.placer.trial`), the cycle's copy of the nodes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class CyclePlan:
         self.preempts_passing = pending.mixed
         """Whether a job may preempt jobs of lower priority that have passed it, before their minimum run time."""
         self.growth_held_until: Callable[[int, Shape], int] | None = None
-        """Returns until when (µs) jobs of higher priority keep a gang from growing; -1: they do not. None: all may."""
+        """Returns until when (µs) jobs of higher priority keep a gang from growing (-1: it may). None: all may grow."""
         self.by_share = order.shares
         """Whether the order ranks queues by their shares before it ranks jobs by priority."""
         self.now = snapshot.now
@@ -115,7 +115,7 @@ class CyclePlan:
         self.entitlements: Entitlements | None = None  # of the running jobs; made on first use
         self.stopped: dict[int, None] = {}  # jobs that the plan stops
         self.shrunk: dict[int, None] = {}  # gangs that the plan takes pods from
-        self.bases = {-1}  # base jobs of replicas that the plan starts: it may not stop them
+        self.bases = {-1}  # base jobs of replicas that the plan starts; the plan may not stop these base jobs
         self.lowest_running: int | None = None  # lowest priority of the preemptible jobs that run; found on first use
         self.lowest = FOREVER  # lowest priority of the preemptible jobs that the plan starts or shrinks, or FOREVER
         self.reserved: set[int] = set()  # jobs for which the plan makes or changes a reservation
@@ -183,7 +183,7 @@ class CyclePlan:
             trial.evict(closed)
 
     def _place(self, row: int, shape: Shape, held: Allocation | None = None, beside: bool = True) -> Allocation | NoFit:
-        """Place a gang, away from nodes where the job failed if others suffice. NoFit holds for all jobs of the shape.
+        """Place a gang, away from nodes where the job failed if others suffice. A NoFit is for all jobs of the shape.
 
         The placement is clear of what other jobs have booked, unless `beside` is False.
         """
@@ -205,7 +205,7 @@ class CyclePlan:
         return placer.place(shape, row) if held is None else placer.extend(shape, held, row)
 
     def _clear_of_bookings(self, row: int, shape: Shape, placed: Allocation, mark: int) -> Allocation:
-        """Return equal devices on the trial, if there are any, that are not booked while the job is expected to run."""
+        """Return `placed`, or if possible equal devices that are not booked while the job is expected to run."""
         if shape.has_affinity or self.booked.own(row):
             return placed
         booked = self.booked.begins_within(self._expected_run(row, shape))
@@ -232,7 +232,7 @@ class CyclePlan:
         return [row for row, reservation in self.state.reserved.items() if reservation.start <= self.now]
 
     def reserved_space(self, until: int) -> Allocation:
-        """Return the free capacity on the trial that is reserved before `until` (µs) or for due jobs not yet served."""
+        """Return the free capacity that is reserved before `until` (µs), or for `due` jobs that have not started."""
         assert self.forecast is not None
         calendar, trial = self.forecast.calendar, self.placer.trial
         waits = [row for row in self.due if row in calendar and row not in self.unreserved]
@@ -289,7 +289,7 @@ class CyclePlan:
             self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """Reserve devices for a waiting job from `start` to `end` (µs). This replaces its reservation by this plan."""
+        """Reserve devices for a waiting job from `start` to `end` (µs), instead of any that this plan has reserved."""
         assert self.forecast is not None
         decision, decisions = Reserve(self.state.ids[row], start, end, allocation), self.plan.decisions
         if row in self.reserved:
@@ -395,7 +395,7 @@ class CyclePlan:
         return np.array(list(self.staying(self.state.pending)), dtype=np.int64)
 
     def staying(self, rows: dict[int, None]) -> dict[int, None]:
-        """Return `rows` without the jobs that this plan rejects, or has started in place of lost nodes."""
+        """Return `rows` without the jobs that this plan rejects, or has already restarted after the loss of a node."""
         leaving = self.pending.leaving
         return {row: None for row in rows if row not in leaving} if leaving else rows
 
@@ -429,7 +429,7 @@ class CyclePlan:
     def ranking(self, rows: Table, order: Order | None = None) -> Table:
         """Return the indices that sort `rows` by the profile's order, or by `order`; best first.
 
-        Jobs rank by the share of their queue (if the order `shares`), priority, the order's key and position in `rows`.
+        Jobs rank by the share of their queue (if `order.shares`), priority, the order's key and position in `rows`.
         """
         jobs, order = self.state.jobs, order or self.order
         keys = order.keys(jobs, rows, self.now)
@@ -447,7 +447,7 @@ class CyclePlan:
         return np.lexsort(columns) if len(columns) > 1 else np.argsort(keys, kind="stable")
 
     def remember(self, ranked: Table, runs: set[int]) -> None:
-        """If the order `remembers`, keep the ranking for the next cycle, and ask for a cycle when time changes it.
+        """If `order.remembers`, keep the ranking for the next cycle, and ask for a cycle when time alone changes it.
 
         `runs` are the rows that run after this plan; within a level they come before the waiting ones.
         """
@@ -465,8 +465,8 @@ class CyclePlan:
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
     def await_changes(self) -> None:
-        """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota; and
-        at once for jobs that waited for pods which this plan starts.
+        """If a waiting job may later evict a job that this plan starts, ask for a cycle at that time. If a blocked job
+        waits for pods that this plan starts, ask for a cycle at once.
         """
         if self.evictor is not None and self.lowest < FOREVER:
             self.evictor.await_starts(self)
@@ -476,8 +476,8 @@ class CyclePlan:
             await_pods(self)
 
     def look_again(self) -> None:
-        """Ask for a cycle when the next back-off ends; when running jobs have used up a budget, if others wait; and at
-        once for released replicas that were not tried.
+        """Ask for a cycle when the next back-off ends, and, if jobs wait, when running jobs will have used up a budget.
+        If burst replicas were released but not tried, ask for a cycle at once.
 
         A plan that starts, stops or resizes jobs changes how fast budgets are used, so a cycle follows at once.
         """

@@ -17,7 +17,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     source: ClassVar[str] = ""
     tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, resources="multi-d topology heterogeneous", method="rule")
-    """Its tags in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and override what differs."""
+    """The policy's tags (`kant.model.taxonomy`). Subclasses add `objective` and `knowledge`, and override others."""
     buckets: ClassVar[bool] = True
     """Whether only the first job of each bucket is tried. If False, every cycle looks at all live jobs."""
     forecasts: ClassVar[bool] = False
@@ -27,9 +27,9 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     @property
     def passing_evictor(self) -> Evictor | None:
-        """What evicts jobs for a job of higher priority that they passed, in a profile without preemption.
+        """The evictor by which a job stops jobs of lower priority that passed it, in a profile without preemption.
 
-        None for a discipline that lets a job pass a blocked one of higher priority.
+        None for a discipline under which jobs that have passed a blocked job keep their devices.
         """
         return None
 
@@ -38,7 +38,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return None
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
-        """Return the key of a job's bucket; if the queue is part of it, it comes first. Only first jobs are tried."""
+        """Return the key of a job's bucket; a queue in the key comes first. Only the first job of a bucket is tried."""
         return (queue,)
 
     def run(self, cycle: CyclePlan) -> None:

@@ -1,6 +1,6 @@
 """Which jobs a waiting job may evict: the rules of `preemption/rules.py` on tables, for Python and compiled code.
 
-A level is the number of queues, from the waiting job's own upwards, that stay in quota once it runs; or BORROWING.
+A level is the number of queues, from the waiting job's own upwards, that stay in quota once the job runs; or BORROWING.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _is_near(claim: Claim, other: Table) -> bool:
 
 @inlined
 def _has_passed(claim: Claim, other: Table) -> bool:
-    """Return whether a job of lower priority started while the other waited, and has no guaranteed minimum run time."""
+    """Return whether a running job without guaranteed run time passed the waiting job, which has a higher priority."""
     passed = claim.preempts_passing and other[R_PRIORITY] < claim.priority and other[R_STARTED] > claim.since
     return bool(passed and other[R_GUARANTEED] == 0 and (not claim.by_share or other[R_QUEUE] == claim.queue))
 
@@ -119,7 +119,7 @@ def _is_lower(claim: Claim, other: Table) -> bool:
 
 @inlined
 def _holds_against(running: Running, claim: Claim, home: int, level: int, asks: bool) -> bool:
-    """Return whether the running job's queues below the common ancestor all borrow, and `level` reaches up to there."""
+    """Return whether all queues of the running job below the common ancestor borrow, and `level` reaches it."""
     if home < 0 or not asks:
         return True
     if level != BORROWING:
@@ -173,7 +173,7 @@ def levels_of(running: Running, claim: Claim) -> Table:
 
 
 NONE_PROVEN, NONE_FOUND, MAY_BE = range(3)
-"""Whether a job finds victims: certainly not, not by an inexact search, or perhaps."""
+"""Whether a search for victims can succeed: proven not to; an inexact search would find none; perhaps."""
 
 
 @compiled

@@ -61,7 +61,7 @@ class Calendar(Protocol):
 
 
 class Forecast:
-    """The devices that running jobs hold up to their expected end, and the reservations: the commitments.
+    """The commitments of devices: to running jobs until their expected ends, and to reservations.
 
     The current plan may change them; the next `refresh` undoes these changes. `opened` counts how often capacity came
     free sooner than planned, in the state or by a plan: then a search that failed may be repeated. `tightened`: a
@@ -157,7 +157,7 @@ class Forecast:
                 heappush(self._ends, (wanted[2], row))
 
     def advanced(self, opened: int, tightened: bool) -> None:
-        """Record that compiled code has followed the state on the calendar (`sim/reserve.py`)."""
+        """Record that compiled code has updated the calendar from the state (`sim/reserve.py`)."""
         self.opened, self.tightened = opened, tightened
         ends = ((self.calendar.expected_end(row), row) for row in self.state.running)
         self._ends = sorted(one for one in ends if one[0] < FOREVER)

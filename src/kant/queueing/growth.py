@@ -3,8 +3,8 @@
 The gangs that the plan starts come first; they start with their floors. Then come the running gangs, in the order in
 which they started. Each gets as many pods as fit within its quota and clear of all reservations.
 
-Sources: the idea of a floor and a ceiling is Pollux' and Torch Elastic's (`--nnodes=MIN:MAX`); that growth comes after
-all waiting jobs, so that it keeps none from starting, is from Elastic in Volcano and KAI-Scheduler.
+Sources: the idea of a floor and a ceiling is Pollux' and Torch Elastic's (`--nnodes=MIN:MAX`); to grow jobs only after
+all waiting jobs, so that none of them is kept from starting, is from Elastic in Volcano and KAI-Scheduler.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Elastic(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Growth:
-    """Grows the gangs of one state, and caches which gangs found no capacity; without the cache it is only slower."""
+    """Grows the elastic gangs of one state. Remembers which of them found no capacity, only to save time."""
 
     def __init__(self, state: ClusterState, rule: Elastic) -> None:
         self.state = state
@@ -174,9 +174,9 @@ class Growth:
     def _largest(
         self, cycle: CyclePlan, option: Shape, counts: Counts, most: int, place: Callable[[Counts], Allocation | NoFit]
     ) -> Allocation | None:
-        """Place as many more pods as fit, on the trial; None if not one fits.
+        """Place as many more pods as fit, on the trial; None if no pod fits.
 
-        Bisects between a count that fits and one that does not; NoFit of a gang of one group says at once how many fit.
+        Bisects between a count that fits and one that does not. For a gang of one group, NoFit has the number that fit.
         """
         trial, low, high, pods = cycle.placer.trial, 0, most + 1, most
         while low + 1 < high:

@@ -44,8 +44,8 @@ def make_holder_of(
         earliest end of any hold (µs); whether all holders lack capacity. Without holders: -1, -1, FOREVER, True.
 
         `blocked` has a job per row: first its row and shape; the last column is set to 1 for a holder, else to 0. A job
-        holds others for the first `hold` µs of its wait if they are preemptible and have no minimum run time
-        (`min_run`), else for `fixed` µs. A job that lacks quota holds only jobs of its queue, or of its user there.
+        holds others for the first `hold` µs of its wait if they are preemptible and `min_run` is 0, else for `fixed`
+        µs. A job that lacks quota holds only jobs of its queue; if only its user lacks quota, only the user's jobs.
         """
         holder, until, soonest, by_capacity, queue = -1, -1, FOREVER, True, jobs[row, c.J_QUEUE]
         lasts = hold if jobs[row, c.J_PREEMPTIBLE] == 1 and min_run == 0 else fixed

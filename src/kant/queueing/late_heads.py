@@ -1,4 +1,4 @@
-"""Late heads: a blocked job that has waited too long takes the devices of jobs that passed it.
+"""Late heads: a job at the head of its queue that is blocked for too long takes the devices of jobs that passed it.
 
 As in `service_order.py`, one function is built from callbacks: those of a cycle use its trial
 (`disciplines/backfill.py`), those of a simulated run use tables (`sim/serve_heads.py`).
@@ -16,8 +16,8 @@ from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.waiting import B_MILLI, B_REACH
 
 STARTS, STAYS, MAY_NOT, UNDECIDED = range(4)
-"""The outcomes for a late head: it starts; no job that passed it keeps it from starting; it may not stop enough of
-these, so the head of another queue is tried; the callback cannot decide."""
+"""Outcomes for a late head. STAYS: no job that passed it keeps it from starting. MAY_NOT: it may not stop enough of the
+jobs that passed it, so the head of another queue is tried. UNDECIDED: the callback cannot decide."""
 
 ServeHeads = Callable[[Any, Any, Table, Table, Any, int, int], int]
 OfHead = Callable[[Any, int, int], bool]
@@ -35,7 +35,7 @@ def make_serve_heads(
     """
 
     def serve(view: Any, heads: Any, buckets: Table, jobs: Table, rules: Any, queues: int, now: int) -> int:
-        """Serve the first of these heads (row, shape, bucket, 1 if it waits for quota) in each lane, best first.
+        """Serve the first head (row, shape, bucket, 1 if it waits for quota) of each lane, the best head first.
 
         The heads of a lane compete for the same nodes, and are all large or all small; `rules` has the fields of
         `Backfill`. With `queues` > 1 the heads of that many queues are distinguished. Returns when the next

@@ -1,8 +1,8 @@
-"""Node replacement: a gang that has lost a node gets a new one before any other job may take the devices that it held.
+"""Node replacement: a gang that lost a node gets another node before other jobs may take the devices that it held.
 
 The driver evicts the whole gang, so it is never partially bound. The gang restarts from its checkpoint, in one step, on
-its remaining devices and on those that replace the lost ones. If that is not possible it holds nothing, and waits at
-its place in the queue like any other job.
+its remaining devices and on those that replace the lost ones. If that is not possible, the gang holds nothing and waits
+at its position in the queue like any other job.
 
 Source: replacement of a failed node as in Kueue's topology-aware scheduling (KEP-2724). The single start without a
 partial state, and the time limit of the claim, are ours.
@@ -20,7 +20,7 @@ from kant.queueing.ports import ReplacedGang
 def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
     """Restart the gangs that have just lost a node, in the order of the losses, and those evicted from draining nodes.
 
-    An evicted gang that cannot stay near its nodes (without `in_place`: any such gang) moves like a victim of
+    An evicted gang that cannot stay near its nodes (without `in_place`: any evicted gang) moves like a victim of
     preemption if it fits elsewhere. Burst replicas come last: they restart only if their base job does.
     """
     state, base = cycle.state, cycle.state.jobs[:, J_BASE]
@@ -32,7 +32,7 @@ def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
 
 
 def _move_drained(cycle: CyclePlan, rows: list[int], window: int) -> None:
-    """Restart jobs that the plan evicts near where they ran; the others become victims, which move at its end."""
+    """Restart the jobs that the plan evicts, near where they ran if possible; the others move at the plan's end."""
     for row in rows:
         made = _replaced(cycle, row, cycle.state.running[row]) if window >= 0 else None
         if made is not None:
@@ -55,7 +55,7 @@ def _replace_broken(cycle: CyclePlan, rows: list[int], window: int) -> None:
 
 
 def complete_bound(cycle: CyclePlan) -> None:
-    """Start the partially bound gangs: the pods that they hold stay, and the missing ones are placed near.
+    """Start the partially bound gangs: the bound pods stay, and the missing pods are placed near them.
 
     No other gang gets what one of them holds, whether it is completed or not.
     """
@@ -79,9 +79,9 @@ def complete_bound(cycle: CyclePlan) -> None:
 
 
 def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False) -> ReplacedGang | None:
-    """Place a gang that still has a part of `held`: this part stays, and the missing pods go near it, within its quota.
+    """Place a gang that still has some pods of `held`: these stay, and the others go near them, within its quota.
 
-    With `bound` the part stays even on nodes that take no new pods. The placement is clear of all reservations.
+    With `bound` they stay even on nodes that take no new pods. The placement is clear of all reservations.
     """
     trial, admission, forecast = cycle.placer.trial, cycle.admission, cycle.forecast
     if admission.closed(row) is not None:

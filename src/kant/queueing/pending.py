@@ -76,7 +76,7 @@ class PendingQueue(Buckets):
         """The latest time (µs) at which a verdict may change although nothing else happens; -1: none."""
         self.wakes_on = 0
         """The changes that wake a sleeping bucket, or have woken one since no bucket slept, as bits."""
-        self._kept = False  # whether a job may wait for quota, which is then in `heads`
+        self._kept = False  # whether an entry of `heads` may say that a job waits for quota
         self.back_offs = BackOffs(state, requeue)
         self._base_runs: dict[int, bool] = {}  # for each base job that the plan starts or stops: whether it runs then
         self.released: list[int] = []
@@ -128,7 +128,7 @@ class PendingQueue(Buckets):
     def _turns(self, now: int) -> bool:
         """Return whether reservations were added, removed, began or ended since the last cycle: all buckets then wake.
 
-        From the first reservation on, bucket keys with a shape include the limit: it decides which bookings conflict.
+        Once there was a reservation, bucket keys with a shape also have the time limit, which decides what conflicts.
         """
         state, since = self.state, self.now
         edges = (edge for booking in state.bookings.values() for edge in (booking.start, booking.end))
@@ -229,7 +229,7 @@ class PendingQueue(Buckets):
     # --- buckets ---------------------------------------------------------------------------------------------
 
     def of_one_priority(self, priorities: Table) -> int:
-        """Return how many leading arrivals have the one priority seen so far; the first job ever sets this priority."""
+        """Return how many of these priorities, from the first on, equal the only priority seen so far in the run."""
         if not self._priorities and len(priorities):
             self._priorities.add(int(priorities[0]))
         others = np.flatnonzero(priorities != min(self._priorities, default=0))
@@ -326,10 +326,10 @@ class PendingQueue(Buckets):
         self._wake(ANYTHING)
 
     def _wake(self, changed: int, pools: int = 0, stirs: bool = False) -> None:
-        """Wake the keys that may start after these changes, or because capacity is freed in these pools.
+        """Wake the keys whose jobs may start after these changes, or because capacity is freed in these pools.
 
-        During a round, woken buckets are tried if their turn is still to come. `stirs`: keys that only freed capacity
-        may help are stirred: they wake if they may fit.
+        During a round, woken buckets are tried if their turn is still to come. With `stirs`, keys that only freed
+        capacity may help become STIRRED instead: they wake if their jobs may fit.
         """
         done = w.wake_some(self.entries, self.buckets, self.verdicts, self.ready, changed, pools, stirs, self.now)
         if done:

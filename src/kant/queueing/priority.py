@@ -28,8 +28,8 @@ from kant.queueing.tries import find_place
 
 
 class Holding(NamedTuple):
-    """The blocked jobs that hold a job. `row` is the first, and holds it until `until` (µs). `soonest`: when the first
-    of all ceases to hold it (µs). `shapes`: those of all holders; None if one waits for quota or its queue.
+    """The blocked jobs that hold a job. The first of them is `row`, which holds the job until `until` (µs). `soonest`:
+    when the first hold ends (µs). `shapes`: the shapes of all holders; None if one waits for quota or its queue.
     """
 
     row: int
@@ -81,7 +81,7 @@ class PriorityHolds:
         return free, until if until < FOREVER else -1
 
     def growth_until(self, row: int, shape: Shape) -> int:
-        """Return until when a running gang may not grow, µs; -1: it may. Gained pods cannot be preempted alone."""
+        """Return until when (µs) a running gang may not grow, as gained pods cannot be preempted alone; -1: it may."""
         holding = self.holders(row, shape, grows=True)
         return -1 if holding is None else holding.soonest
 
@@ -186,7 +186,7 @@ def _borrows(entitlements: Entitlements, queue: int, shape: Shape) -> bool:
 
 
 def takes_pods(state: ClusterState, demand: int) -> Mask:
-    """Return a mask over the nodes: False if a node cannot hold a pod of a demand even when empty."""
+    """Return a mask of the nodes that could hold a pod of a demand if nothing ran on them."""
     takes = np.zeros(len(state.empty), dtype=np.bool_)
     take_pods(state.empty, state.shapes.demands, demand, takes)
     return takes

@@ -299,7 +299,7 @@ class ReservationBackfill:
         self._wait(row, shape, reason, best, duration)
 
     def _serve_late(self, row: int, shape: Shape) -> Allocation | None:
-        """Without estimates: the first head of its pools preempts backfilled jobs once it has waited for `timeout`."""
+        """Without estimates: let the first head of each set of pools preempt backfilled jobs after a `timeout`."""
         if shape.reach in self.asked:
             return None
         self.asked.add(shape.reach)
@@ -373,8 +373,8 @@ class ReservationBackfill:
     def _placed(self, row: int, shape: Shape, proven: Allocation, until: int) -> Allocation | None:
         """Return the devices that the profile's placement chooses for a gang that fits now.
 
-        None if its devices are booked for others and its limit reaches into that time, although it is planned to end
-        before; or if it needs CPU or memory that belongs to booked GPUs.
+        None if these devices are booked for others from a time on that the gang's limit reaches, although its planned
+        end does not; or if the gang needs CPU or memory that belongs to booked GPUs.
         """
         result = self.cycle.place_beside(row, shape, until)
         if isinstance(result, NoFit):  # several groups: the two searches may differ, and `proven` fits too
@@ -406,7 +406,7 @@ class ReservationBackfill:
         return None if proven is None else self._placed(row, shape, proven, until)
 
     def _known_to_fail(self, shape: Shape, duration: int) -> bool:
-        """Return whether a job of this shape and duration found no room since any was freed. False with bookings."""
+        """Return whether a job of this shape and duration found no room since some was freed. False with bookings."""
         if self.state.books:
             return False
         return self.no_room.knows(shape.index, duration, -1 if self.suspended else self._stamp())
@@ -436,7 +436,7 @@ class ReservationBackfill:
             at += 1
 
     def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | NotNow:
-        """Preempt for a job without touching reserved capacity."""
+        """Evict running jobs so that a job fits without reserved capacity."""
         cycle = self.cycle
         assert cycle.evictor is not None
         blocked = cycle.reserved_space(until) if not shape.ask.reservation else NOTHING

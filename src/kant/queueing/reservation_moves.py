@@ -30,8 +30,8 @@ class ReservationMoves:
         self.moved: dict[int, None] = {}
 
     def reserved(self) -> Table | None:
-        """Return the jobs with a reservation after the plan so far, and the index of the shape in which each may move:
-        its option on the GPU model that it has; -1 if it has several. None if there are more than `most`.
+        """Return the jobs with a reservation after the plan so far, and the index of the shape with which each may
+        move: that of its reserved GPU model; -1 for several models. None if there are more than `most` reservations.
         """
         cycle, state, held = self.cycle, self.cycle.state, self.calendar.held
         if len(state.reserved) + cycle.newly_reserved - len(cycle.unreserved) > self.most:
@@ -50,7 +50,7 @@ class ReservationMoves:
         return next((option.index for option in options if pools & ~option.pool_bits == 0), -1)
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
-        """Return the first start (µs) and devices if other reservations make way; None unless before `before`."""
+        """Return the first start (µs) and devices if other reservations move; None if it is not before `before`."""
         reserved = self.reserved() if shape.gpu_milli and shape.reservable else None
         if reserved is None or len(reserved) == 0 or self.attempts.item(0) <= 0:
             return None
@@ -66,7 +66,7 @@ class ReservationMoves:
     def place(self, row: int, shape: Shape, duration: int, start: int) -> Allocation | None:
         """Place a job at `start`. Reservations that begin no earlier may move to other devices at the same start.
 
-        None if the job does not fit; then nothing has moved. Otherwise its own reservation is off the calendar.
+        None if the job does not fit; then nothing has moved. Otherwise the job's own reservation is off the calendar.
         """
         reserved = self.reserved()
         if reserved is None:

@@ -19,7 +19,7 @@ from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.model.units import DAY, MINUTE, SECOND
 
 LARGE = 8
-"""A gang is large if it asks for at least one part in `LARGE` of the cluster's GPUs: an eighth."""
+"""A gang is large if it asks for at least 1 / LARGE (an eighth) of the cluster's GPUs."""
 
 FEATURES = {
     "waiting": "jobs wait",

@@ -1,5 +1,5 @@
-"""The order of service: two functions built from callbacks. Those of a cycle use its trial (`tries.py`), those of a
-simulated run use tables, in compiled code (`sim/tries.py`)."""
+"""The order of service: two functions built from callbacks. The callbacks of a cycle use its trial (`tries.py`), those
+of a simulated run use tables, in compiled code (`sim/tries.py`)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make_in_order(
     """Build the function that tries the first jobs of the awake buckets, best first, from callbacks that take `view`.
 
     `first` and `following` return an entry (0: no job is left), row and shape. `is_held`: whether a blocked job of
-    higher priority holds the job (None: never); `fits_beside`: whether it still fits where no such job can ever run.
+    higher priority holds the job (None: never); `fits_beside`: whether it fits on nodes that no such job can ever use.
     A job that steps aside is tried again in the next cycle; one that sleeps, once a change may help it.
     """
 

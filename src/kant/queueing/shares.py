@@ -15,7 +15,7 @@ PARTS: tuple[str, ...] = RESOURCES
 
 
 class Shares:
-    """A copy of what queues hold, updated by the current plan. Made once a cycle, for orders that share.
+    """A copy of what queues hold, updated by the current plan. Made once a cycle, for orders that rank queues by share.
 
     What a queue holds also counts for its ancestors, so siblings can be compared on every level. The own jobs of a
     queue with children count as one more child, with weight 1; a queue outside the tree counts as one more root.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Tries(Walk):
-    """The jobs that a cycle tries, and what has been found about the current one."""
+    """The jobs that a cycle tries, and what has been found about the current job."""
 
     def __init__(self, cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
         self.pending, self.share = cycle.pending, cycle.share if cycle.order.shares else None
@@ -148,7 +148,7 @@ def find_place(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | None:
 def try_in_order(cycle: CyclePlan, holds: PriorityHolds | None = None, tries: type[Tries] = Tries) -> None:
     """Try the first jobs of the buckets, best first, except those that a blocked job of higher priority holds.
 
-    `tries` has the callbacks for each job: a discipline of your own may skip jobs in its `next_job`.
+    `tries` has the callbacks for each job: a discipline may pass a subclass of `Tries` that skips jobs in `next_job`.
     """
     pending, free = cycle.pending, None
     if pending.may_try or pending.released:

@@ -1,7 +1,7 @@
-"""The waiting jobs in columns: entries, buckets, and the verdicts of scheduling keys.
+"""The waiting jobs in columns: entries, buckets, and verdicts: what is known of each scheduling key.
 
-A scheduling key is a row of the verdicts. The key is awake, asleep, unproven or stirred; the row has until when, what
-wakes the key, and for which job this holds. A bucket is a row of a second table, with the entry of its first job.
+A verdict is a row for one key: whether the key is awake, asleep, unproven or stirred, until when, what wakes it, and
+for which jobs this holds. A bucket is a row of a second table, with the entry of its first job.
 Entries are rows of a third table, in a skew heap for each bucket (D. D. Sleator and R. E. Tarjan, Self-adjusting heaps,
 SIAM J. Comput. 15(1), 1986), so any entry can be removed. A fourth table has the entry of each job, and whether its
 wait was recorded. `PendingQueue` and the compiled simulation (`sim/advance.py`) call these functions.
@@ -165,7 +165,7 @@ def push_one(
 
 @compiled
 def drop(entries: Table, places: Narrow, buckets: Table, row: int) -> bool:
-    """Remove a job from its bucket, if it is in one; return whether it was the first."""
+    """Remove a job from its bucket, if any; return whether it was the first there."""
     old = places[row, P_ENTRY]
     return bool(old > 0 and remove(entries, places, buckets, old))
 
@@ -213,7 +213,7 @@ learn_one = compiled(learn)
 def wake(
     entries: Table, buckets: Table, verdicts: Table, ready: Table, changed: int, pools: int, stirs: bool, now: int
 ) -> int:
-    """Wake the keys that may start after these changes, or because capacity is freed in these pools.
+    """Wake the keys whose jobs may start after these changes, or because capacity is freed in these pools.
 
     Woken buckets whose turn is still to come join the round. `stirs`: keys that only capacity may help are stirred.
     Returns the bits MAY_TRY and DOUBTS, as they apply.
@@ -259,7 +259,7 @@ wake_some = compiled(wake)
 def follow_pools(
     entries: Table, buckets: Table, verdicts: Table, ready: Table, pools: Table, seen: Table, changed: int, now: int
 ) -> int:
-    """Wake the keys that may start after these changes, or because capacity was freed since `seen`."""
+    """Wake the keys whose jobs may start after these changes, or because capacity was freed since `seen`."""
     return int(wake(entries, buckets, verdicts, ready, changed, freed(pools, seen), True, now))
 
 
@@ -281,7 +281,7 @@ def rouse(verdicts: Table, stirred: Table, now: int) -> int:
 def settle(
     entries: Table, places: Narrow, buckets: Table, verdicts: Table, k: int, fits: bool, shares: bool, now: int
 ) -> None:
-    """Wake a stirred key if it may fit (`fits`).
+    """Wake a stirred key if a job of the key may fit (`fits`).
 
     The key also wakes if the wait of its best first job was not recorded yet. With `shares` it always wakes, as long as
     it has a bucket, since that job need not be the first to be tried.

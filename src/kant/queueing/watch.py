@@ -16,7 +16,7 @@ LIVE = 4
 QUOTA = 8
 """Quota is freed, or the quotas change."""
 RIGHTS = 16
-"""The bounds on evictable running jobs change: the lowest priority, or whether one is beyond its quota."""
+"""The bounds on evictable running jobs change: the lowest priority, or whether any queue is beyond its quota."""
 
 ANY_START = NODES | JOBS | LIVE
 """What changes when the current plan starts a job."""

@@ -1,6 +1,6 @@
 """The window program: in how many of the next rounds each job runs, for welfare over time and a short makespan.
 
-The rounds of a window are alike, so it matters how often a job runs in it, but not when: one integer per job. The
+The rounds of a window are alike, so a plan has only one number for each job: in how many rounds the job runs. The
 published program (Shockwave, arXiv 2210.00093) has a Boolean for each job and round.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 BENDS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Where the logarithm of progress is exact; it is linear in between. At zero, the logarithm of one millionth."""
+"""Progress at which the utility is the exact logarithm; it is linear in between. At 0 it is that of one millionth."""
 LOGS = (math.log(1e-6), *(math.log(bend) for bend in BENDS[1:]))
 LONGEST_TRIED = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-"""The tried bounds on the remaining time of the longest job, as fractions between the least and the most possible."""
+"""The bounds to try on the remaining time of the longest job, as fractions between the least and the most possible."""
 HALVINGS = 20
 HEAVIEST = 1e4
 """The largest factor by which lateness may multiply a weight."""
@@ -40,7 +40,7 @@ def late_weight(late: float, power: float, almost: bool) -> float:
 class WindowJob:
     """A job in the window: its GPUs, its weight, its progress (0 to 1), and the rounds that it has left.
 
-    Its progress is expected to be even.
+    The job is expected to progress evenly.
     """
 
     gpus: int
@@ -49,13 +49,13 @@ class WindowJob:
     left: float
 
     def utility(self, rounds: int) -> float:
-        """Return the logarithm of its progress after this many rounds, linear between BENDS."""
+        """Return the logarithm of the job's progress after this many rounds, linear between BENDS."""
         at = self.progress + (1 - self.progress) * min(1.0, rounds / self.left)
         i = min(int(at * 5), 4)
         return LOGS[i] + (at - BENDS[i]) / 0.2 * (LOGS[i + 1] - LOGS[i])
 
     def most(self, rounds: int) -> int:
-        """Return the number of rounds until it has ended, at most `rounds`."""
+        """Return the number of rounds until the job has ended, at most `rounds`."""
         return max(1, min(rounds, math.ceil(self.left - 1e-9)))
 
 
@@ -78,7 +78,7 @@ class Window:
         return max(max(0.0, entry.left - count) for entry, count in zip(self.entries, counts, strict=True))
 
     def fits(self, counts: Sequence[int]) -> bool:
-        """Return whether the counts are feasible: GPUs over all rounds, and no job more often than it needs."""
+        """Return whether the counts are feasible: the GPUs suffice, and no job has more rounds than it needs."""
         used = sum(entry.gpus * count for entry, count in zip(self.entries, counts, strict=True))
         within = all(0 <= count <= entry.most(self.rounds) for entry, count in zip(self.entries, counts, strict=True))
         return within and used <= self.gpus * self.rounds

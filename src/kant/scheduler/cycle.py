@@ -87,7 +87,7 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
     if pending.arrived:
         reject_impossible(cycle)
 
-    # 3. Gangs that have just lost a node get a new one, before any other job may take their remaining devices.
+    # 3. Gangs that have just lost a node get a new node before any other job may take their remaining devices.
     if cycle.drained or state.health.broken:
         replace_lost_nodes(cycle, profile.discipline.quotas)
 

@@ -1,7 +1,7 @@
 """Preemption by node for constraints that only the driver knows: it checks nodes, the core says which jobs may stop.
 
-For such a job the core finds free capacity, but a rule of the pod, or a device that the core does not track, forbids
-it; so the core does not search for victims. This module searches node by node. The job may stop the same jobs as always
+For such a job the core finds free capacity, so it searches for no victims; but a rule of the pod, or a device that the
+core does not track, excludes these nodes. This module searches node by node. The job may stop the same jobs as always
 (`queueing/preemption/rules.py`), within the profile's bounds, and clear of all reservations. On each node as few jobs
 stop as necessary; the node with the cheapest victims is taken. No job is stopped unless the waiting job has been proven
 to fit there.

@@ -41,7 +41,7 @@ def acting(profile: Profile, state: ClusterState) -> Profile:
 
 
 def look(cycle: CyclePlan, router: PolicyRouter) -> None:
-    """Switch back to the floor if that is due. The floor acts from the next cycle on, which follows at once."""
+    """Switch back to the router's default policy if that is due. It acts from the next cycle, which follows at once."""
     if cycle.state.pending and (switch := router.look(cycle.state, cycle.now)) is not None:
         cycle.plan.decisions.append(switch)
         cycle.wake_at(cycle.now + 1)

@@ -71,7 +71,7 @@ class Profile:
 
     @property
     def keeps_priority(self) -> bool:
-        """Whether a job may not pass a blocked one of higher priority that it may delay."""
+        """Whether a job may not pass a blocked job of higher priority that it might delay."""
         return self.order.by_priority and self.discipline.passing_evictor is not None
 
     @property
@@ -99,7 +99,7 @@ class Profile:
 
     @property
     def evictors(self) -> tuple[Evictor | None, Evictor | None]:
-        """What evicts jobs for one that does not fit: if all jobs have one priority, and if priorities differ."""
+        """The evictors for a job that does not fit: the first if all jobs have one priority, the second otherwise."""
         return self.preemption, self.preemption or self.discipline.passing_evictor
 
     @property
@@ -191,7 +191,7 @@ def builtin_texts() -> dict[str, str]:
 
 
 def builtin_abouts() -> dict[str, str]:
-    """Return the description of every built-in profile, by name. No policy is loaded."""
+    """Return the description of every built-in profile, by name, without loading any policy."""
     return {name: str(msgspec.toml.decode(text)["about"]) for name, text in builtin_texts().items()}
 
 

@@ -66,13 +66,13 @@ def policies(kind: str) -> dict[str, KnownPolicy]:
 
 
 def _tags(kind: str) -> list[str]:
-    """Return the names of all policies of one kind, sorted. No other package is imported."""
+    """Return the names of all policies of one kind, sorted, without importing the packages that offer policies."""
     own = {_tag(policy) for module in _modules(kind) for policy in _policies_in(module, kind)}
     return sorted(own | {tag for offered_kind, tag in _offers() if offered_kind == kind})
 
 
 def is_offered(kind: str, tag: str) -> bool:
-    """Return whether a policy of that name exists. No other package is imported."""
+    """Return whether a policy of that name exists, without importing the packages that offer policies."""
     return _own(kind, tag) is not None or (kind, tag) in _offers()
 
 
@@ -126,7 +126,7 @@ def _policies_in(module: ModuleType, kind: str) -> list[type]:
 
 @cache
 def _offers() -> dict[tuple[str, str], tuple[EntryPoint, ...]]:
-    """Return the policies of installed packages, by kind and tag, in the order of their names. Nothing is imported."""
+    """Return the policies of installed packages, by kind and tag, in order of name, without importing any."""
     found: dict[tuple[str, str], tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _package(point), point.value)):
         kind, _, tag = point.name.partition(".")
@@ -173,7 +173,7 @@ def _describe(kind: str, policy: type, package: str) -> KnownPolicy:
 def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
     """Return the policy that a table of a profile describes.
 
-    `policy` names it, `package` may name its package, the other keys are its fields. A field that is itself a policy,
+    `policy` names the policy, `package` may name its package, the other keys are its fields. A field that is a policy,
     such as the order of backfilling, is a nested table. Raises InputError for an unknown policy, an unknown field or a
     value of the wrong type.
     """

@@ -2,7 +2,7 @@
 
 The waiting jobs are tried in the order of service (`queueing/service_order.py`), as in a live cycle. The call covers
 disciplines that inherit `Discipline.run`, and backfill; disciplines with reservations (`reserve.py`) use no buckets. In
-an instant for which the tables do not suffice, the call returns and Python decides. Both use the same functions:
+an instant for which the tables do not suffice, the call returns and Python decides. Python uses the same functions:
 `queueing/waiting.py`, `queueing/claims.py`, `cluster/transitions.py`, `cluster/quota_columns.py`, and those of the
 placement and the metrics.
 """
@@ -45,7 +45,7 @@ def advance_kernel(
     one: type[NodePolicy], other: type[NodePolicy], by_domain: bool, backfills: bool, reserves: bool, limited: bool,
     evicts: bool,
 ) -> Advance:  # fmt: skip
-    """Return the compiled call for a profile with these node policies; with `by_domain` some jobs stay in a domain.
+    """Return the compiled call for a profile with these node policies. `by_domain`: some jobs are placed by domains.
 
     With `backfills` heads that have waited too long are served. With `reserves` jobs have reservations in time.
     `limited`: there are quotas, or several priorities. With `evicts` jobs are evicted in the call.

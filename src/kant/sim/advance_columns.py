@@ -26,7 +26,7 @@ class Names:
         self.numbers = np.full(len(names), -1, dtype=np.int64)
 
     def in_order(self, codes: NDArray[np.integer]) -> list[int]:
-        """Return the code of each name, in the order in which these codes name it first."""
+        """Return one code for each name that these codes have, in the order in which the names first occur."""
         _, first = np.unique(codes, return_index=True)
         names = dict.fromkeys(self._names[code] for code in codes[np.sort(first)].tolist())
         return list(map(self._codes.__getitem__, names))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kant.sim.run import Run
 
 Lack = Callable[[int, int, int, int], Reason]
-"""Returns why a job waits, from an event that records it: what happened, the job's row, H_PIECE and H_COUNT."""
+"""Returns why a job waits, from H_WHAT, H_ROW, H_PIECE and H_COUNT of the event that records the wait."""
 
 
 def pieces_of(state: ClusterState, rows: np.ndarray) -> Iterator[Allocation]:

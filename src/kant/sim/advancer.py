@@ -88,7 +88,7 @@ class Advancer:
 
     @staticmethod
     def may_advance(run: Run) -> bool:
-        """Return whether everything this run tracks is in columns, and its discipline walks the awake buckets."""
+        """Return whether compiled code can decide as the policies of this run do, and keep all that the run tracks."""
         profile, state, options = run.profile, run.state, run.options
         followed = (
             run.dependencies or run.services or run.rounds or run.curve or run.ledger or run.observe or run.faults.any
@@ -119,7 +119,7 @@ class Advancer:
         )
 
     def _has_columns(self, tree: QuotaTree | None) -> bool:
-        """Return whether all limits of a tree of queues for this run's jobs are in columns."""
+        """Return whether the tables of compiled code can hold all limits that a tree of queues sets for this run."""
         if tree is not self._quotas[0]:
             usage, by = self.state.quota_usage, self.run.profile.preemption
             named = {*self.coming.workload.queues, *self.state.queues}

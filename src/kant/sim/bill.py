@@ -1,8 +1,8 @@
 """Bill: what users and queues held, waited for and left idle, by GPU model, folded from journals.
 
-Three amounts of GPU-time: *held*, by every run, including stopped ones; *waited*, the request of a job for as long as
-it waited; *fragments*, idle GPUs of partly used nodes in service, divided among the jobs on each node in proportion to
-what they hold there. Amounts are integers: the parts of a node's idle GPUs add up exactly.
+There are three amounts of GPU time. *held*: by all runs, also those that were stopped. *waited*: the GPUs that a job
+asks for, while it waits. *fragments*: the idle GPUs of partly used nodes in service, divided among the jobs on each
+node in proportion to what they hold there. Amounts are integers: the parts of a node's idle GPUs add up exactly.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ from kant.sim.tables import Tables
 # Columns of a shape.
 S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS, S_COUNTED = range(8)
 """S_FIRST, S_GROUPS: the first row and the number of its groups in the table of groups. S_MILLI, S_PODS: its request.
-S_POOL_BITS: its pools. S_ALONE: 1 if Python decides once such a job waits (compiled code starts one only if no job
-waits and no key has a verdict). S_PREEMPTS: 1 if it may preempt. S_COUNTED: the row of its domains if counts tell
-whether it fits (`Placer.counted_domains`), otherwise -1.
+S_POOL_BITS: its pools. S_ALONE: 1 if Python decides once such a job waits (compiled code starts such a job only if no
+job waits and no key is known not to start). S_PREEMPTS: 1 if it may preempt. S_COUNTED: the row of its domains if
+counts tell whether it fits (`Placer.counted_domains`), otherwise -1.
 """
 SHAPE_WIDTH = 8
 
@@ -139,7 +139,7 @@ def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
 
 @compiled
 def running_of(v: Tables) -> e.Running:
-    """Return the running jobs in the order in which they started; they are written once an instant."""
+    """Return the running jobs in the order in which they started. The table is written once an instant."""
     running, quotas, jobs = v.running, v.quotas, v.jobs
     if v.instant[t.RUNNING] < 0:
         rows = running_jobs(jobs, v.heap, v.ends)

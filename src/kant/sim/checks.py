@@ -31,7 +31,7 @@ def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_repl
 
 
 def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:
-    """Raise InputError if `listed` faults meet options that draw faults, or that do not support any."""
+    """Raise InputError if faults are `listed` and the options also draw faults, or do not support faults."""
     if not listed:
         return
     if options.mtbf_days:

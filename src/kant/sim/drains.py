@@ -15,7 +15,7 @@ from kant.workload.faults_file import NodeHealth
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The `nodes` (by index) of the part called `name` accept no new pods from `start` until `end`.
+    """The `nodes` (by index) of the part of the fabric called `name` accept no new pods from `start` until `end`.
 
     Running jobs run to their end, or with `evicts` are stopped at the start. Times are microseconds on the run's clock;
     FOREVER: no end given.

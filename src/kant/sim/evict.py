@@ -1,6 +1,6 @@
 """Evictions in compiled instants: which jobs a blocked job stops, by the rules of `queueing/preemption/policy.py`.
 
-Only for jobs of which a count of the pods that fit tells whether all fit (`placement/counted_search.py`).
+Only for jobs that fit if the nodes of one domain have enough places for their pods (`placement/counted_search.py`).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Evictions(NamedTuple):
 
     A search is exact among up to `exact` candidates, else it makes about `trials` trial placements. `domains` has the
     domain of each node, a row for each kind of counted shape; `random` has fixed random numbers. With `moves` victims
-    may start elsewhere in the same plan. A stop loses the work since the job last saved it, as it does every `saves` µs
-    (0: never; -1: at every moment). It also costs the µs in the first row of `costs` (GPUs, µs) with at least the job's
-    GPUs. `again` has for each job what it needs to wait again: BUCKET, KNOWN and KEY.
+    may start elsewhere in the same plan. A stopped job loses its work since it last saved, which it does every `saves`
+    µs (0: never; -1: at every moment). The stop also costs the µs in the first row of `costs` (GPUs, µs) with at least
+    the job's GPUs. `again` has for each job what it needs to wait again: BUCKET, KNOWN and KEY.
     """
 
     exact: int
@@ -162,7 +162,7 @@ def blocked_by(
     now: int, s: int, claim: e.Claim, running: e.Running, cap: int, evictions: Evictions, shapes: Table, groups: Table,
     jobs: Table, held: Table, view: Table, demands: Table,
 ) -> Blocked:  # fmt: skip
-    """Return a job that does not fit while these jobs run; its victims may hold `cap` milli-GPUs."""
+    """Return the data of a job that does not fit while these jobs run; its victims hold at most `cap` milli-GPUs."""
     group, own = groups[shapes[s, S_FIRST]], np.empty(view.shape[0], dtype=np.bool_)
     for node in range(view.shape[0]):
         own[node] = view[node, c.STATUS] == IN_SERVICE and shapes[s, S_POOL_BITS] >> view[node, c.POOL] & 1 == 1
@@ -176,9 +176,9 @@ def blocked_by(
 
 @compiled
 def find_passers(v: Tables, row: int, s: int, passers: Table) -> tuple[Table, bool]:
-    """Return which of the running jobs `passers` must stop for the late head `row`, in order; and whether it then fits.
+    """Return which jobs of `passers` stop so that job `row` fits, in the order of the stops; and whether it then fits.
 
-    The rules are those of `preempt_backfilled`.
+    `row` is a late head (`queueing/late_heads.py`), `passers` are running. The rules: `preempt_backfilled`.
     """
     count, jobs, running = passers.shape[0], v.jobs, v.running
     pools, amounts = v.shapes[s, S_POOL_BITS], v.quotas.amounts[s]
@@ -225,9 +225,9 @@ def find_victims(
 def look_for_victims(
     v: Tables, s: int, claim: e.Claim, running: e.Running, evictions: Evictions | None
 ) -> tuple[int, int, Table, Table]:
-    """Return whether a job finds victims and when time alone may change that, as `finds_victims` does, and the victims.
+    """Return what `finds_victims` returns for a job; then, as `find_victims` does, the victims and their marks.
 
-    See `find_victims`. MAY_BE without victims: Python has to search.
+    MAY_BE without victims: Python has to search.
     """
     now, rights, nobody = v.instant[t.TIME], v.rights, np.empty(0, dtype=np.int64)
     found, retry = e.finds_victims(now, running, claim, int(rights.most * v.shapes[s, S_MILLI]), rights.exact)

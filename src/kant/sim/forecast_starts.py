@@ -48,7 +48,7 @@ from kant.sim.execution import Execution, speed_of
 from kant.sim.options import read_options
 
 FUTURES = ((100, 21), (400, 13), (FOREVER, 9))
-"""(maximum waiting jobs, number of futures); odd, so that one of them is the median."""
+"""(maximum waiting jobs, number of futures). The number is odd, so that one of the futures is the median."""
 
 MOST_NAMED = 3
 """Maximum number of jobs that one basis names."""
@@ -131,7 +131,7 @@ def _budgets(
 
 
 def enough(waiting: int) -> int:
-    """Return the number of futures for this many waiting jobs: fewer for more, since each takes longer."""
+    """Return the number of futures for this many waiting jobs: the more jobs, the fewer, since each takes longer."""
     return next(futures for most, futures in FUTURES if waiting <= most)
 
 
@@ -174,7 +174,7 @@ def _strata(seed: int, keys: Draws, futures: int) -> Draws:
 
 
 def draw(state: ClusterState, moment: Moment, futures: int, reports: bool) -> tuple[dict[int, Draws], bool]:
-    """Draw the remaining run time of each live job in each future; also return whether it is certain for all of them.
+    """Draw the remaining run time of each live job in each future; also return whether all these times are certain.
 
     If jobs report progress, a job that has done so runs as long as it reported.
     """
@@ -302,7 +302,7 @@ class Future:
         return 200 + 40 * (len(self.state.live) + 10)
 
     def step(self, until: int = FOREVER - 1) -> bool:
-        """Advance by one instant; False if none comes up to `until`."""
+        """Advance by one instant. Returns False if there is none up to `until`."""
         execution, speed, arrival, now = self.execution, self.execution.speed, self._arrival, self.at
         ends = speed.next_end
         ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no end is known

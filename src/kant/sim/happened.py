@@ -6,8 +6,8 @@ from kant.cluster.columns import Table
 from kant.compiled import inlined
 
 H_TIME, H_WHAT, H_ROW, H_INSTANT, H_PIECE, H_COUNT, H_BEGIN, H_END = range(8)
-"""H_INSTANT numbers the instants of the call. STARTED: the job has H_COUNT pieces from index H_PIECE on. RESERVED: so
-has the reservation, which lasts from H_BEGIN to H_END (µs). EVICTED: the job has H_PIECE µs more work; H_COUNT is the
+"""H_INSTANT numbers the instants of the call. STARTED: the job has H_COUNT pieces from index H_PIECE on. RESERVED: the
+reservation has these pieces, from H_BEGIN to H_END (µs). EVICTED: the job has H_PIECE µs more work; H_COUNT is the
 row of the job that evicts it, H_BEGIN has the bits of `evict.py`, and H_END is when the evicted job had started (µs).
 Four events record why a job waits. HELD: H_PIECE of its pods fit. SHORT: H_PIECE is available of its quota, and H_COUNT
 is the slot that binds. OUTRANKED: the job of row H_COUNT holds it until H_PIECE (µs). BEHIND: the first reservation, of

@@ -131,7 +131,7 @@ def estimates(workload: Workload, options: SimOptions, truth: np.ndarray, seed: 
 
 
 class Arrivals(Iterator[JobSubmitted]):
-    """The submissions in order, built on demand. `at` is the number of the next one.
+    """The submissions in order, built on demand. `at` is the number of the next submission.
 
     A job of run time 0 ends in the instant in which it starts; with the speed `interval-overhead`, a microsecond later.
     """

@@ -34,7 +34,7 @@ _ENDS = _COSTS | JobCancelled | JobFinished | JobRefused
 
 
 class JournalMetrics:
-    """The metrics of one walk, given every event and every plan of it. With `keep_ledger` waits are split by cause."""
+    """The metrics of a journal, from every event and plan in it. With `keep_ledger` waits are split by cause."""
 
     def __init__(self, walk: JournalWalk, keep_ledger: bool = False) -> None:
         self.walk = walk

@@ -3,8 +3,8 @@
 Run times are drawn as for forecasts of starts (`forecast_starts.py`), no other job arrives, and each future runs until
 its jobs have ended. Each is run once under the floor throughout, and for each of `HOURS` once under the proposed policy
 for that long, then the floor. The proposal is confirmed if, for each of `HOURS`, the sum of bounded slowdowns falls in
-every future, and its average fall, as a share of the floor's sum, exceeds twice its error and `MARGIN`. So the router
-leaves the floor only for a proven gain.
+every future, and if the mean fall, in percent of the floor's sum, is above `MARGIN` by more than two standard errors.
+So the router leaves the floor only for a proven gain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rounds in simulated time: solver and look-ahead answer at once, and their proposals arrive after a delay."""
+"""Rounds in simulated time: a solver or the look-ahead is asked, and its proposal arrives after a delay."""
 
 from __future__ import annotations
 

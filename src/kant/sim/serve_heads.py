@@ -80,10 +80,10 @@ def is_held(v: Tables, row: int, bucket: int) -> bool:
 
 @cache
 def serve_kernel(place: Kernel, limited: bool, take_over: TakeOver | None) -> Serve:
-    """Return the compiled service of late heads, for a profile that places groups by `place`. `limited`: there are
+    """Return the compiled function that serves late heads, for a profile that places groups by `place`. `limited`: with
     quotas or several priorities. `take_over` starts a head on the devices of others (None: Python does).
 
-    The service asks for another instant when a hold ends, when time alone may let a head start, when the next head is
+    The function asks for another instant when a hold ends, when time alone may let a head start, when the next head is
     late, or when a late head may preempt one more job. It sets the code WAITS if Python has to decide.
     """
 

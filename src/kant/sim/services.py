@@ -105,7 +105,7 @@ class ServiceReplicas:
                 self._withdraw(name, now)
 
     def _price(self, fleet: _Replicas, price: RemovalPrice, now: int) -> None:
-        """Set the removal cost of each running burst: the cost of its absence until a new one would serve."""
+        """Set the removal cost of each running burst: the cost of serving without it until a new burst could serve."""
         state = self.execution.state
         run = [name for name in reversed(fleet.bursts) if state.rows[name] in state.running]
         replicas = fleet.declared.table.core + len(run)

@@ -67,7 +67,7 @@ class Speed(Protocol):
 
 
 class ResumeCost:
-    """The extra work of a preempted job, from steps (GPUs, seconds): the first step with at least its GPUs counts."""
+    """The extra work of a preempted job, from steps (GPUs, seconds): the first with at least the job's GPUs counts."""
 
     def __init__(self, steps: tuple[tuple[int, float], ...]) -> None:
         self.steps = sorted((gpus, round(seconds * SECOND)) for gpus, seconds in steps)

@@ -76,7 +76,7 @@ class StateAt:
 def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, keep_answers: bool = False) -> StateAt:
     """Apply the events of a journal up to `time` (None: its end). With `keep_ledger` waits are split by cause.
 
-    With `keep_answers` starts are forecast on the way, from LOOK_BACK before, and compared with the actual starts.
+    With `keep_answers`, starts are also forecast at times in the last LOOK_BACK, and compared with the actual starts.
 
     Raises InputError for a broken journal, and for a time after its end.
     """
@@ -111,7 +111,7 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision, on line `line` of a journal, to start `job` on the devices `place`: start `number` of `of`.
+    """The decision, on line `line` of a journal, to start `job` on the devices `place`: its start `number` of `of`.
 
     `proposed`: the part of the profile whose solver proposed it; "" if the scheduler decided by itself.
     """

@@ -30,14 +30,14 @@ PYTHON = -1
 STANDS = 22
 """The pending queue reflects the first FOLLOWED events; LOWEST and BEYOND are the eviction bounds after these."""
 
-# Of the call: its events, its instants, why it ends before `until` (0: it need not), and the room that it lacks.
+# Of the call: SAID (its events), INSTANTS, CODE (why it ends before `until`; 0: it need not), ROOM (that it lacks).
 SAID, INSTANTS, CODE, ROOM = range(4)
-# Of the instant: when it is, µs; the number of events before it, and of the arrivals after it; the pods that may need
-# pieces; the end of the pieces; the lowest preemptible priority that it starts; how many blocked jobs are above which
-# priority; the running jobs in columns (-1: not yet); 1 where it evicts some; when to look again, µs.
+# Of the instant: TIME (µs), KNOWN (events before it), LAST (end of its arrivals), MORE (pods that may need pieces), TOP
+# (end of the pieces), STARTED_LEAST (lowest preemptible priority that it starts), ABOVE (blocked jobs above priority
+# ABOVE_OF), RUNNING (running jobs in columns; -1: not yet), EVICTS (1: it evicts), REVIEW (when to look again, µs).
 TIME, KNOWN, LAST, MORE, TOP, STARTED_LEAST, ABOVE, ABOVE_OF, RUNNING, EVICTS, REVIEW = range(4, 15)
-# Of the job that is tried: why it waits, as in its event; the end of its pieces; 1 if totals allow it to evict a job;
-# what the search for victims found, and when time alone may change that, µs; 1 if it has evicted jobs.
+# Of the job that is tried: WHAT, WHY and WHICH (why it waits, as in its event), END (of its pieces), MAY_EVICT (1: if
+# judged by totals), VICTIMS and RETRY_AT (as returned by `finds_victims`), OPENED (1: it has evicted jobs).
 WHAT, WHY, WHICH, END, MAY_EVICT, VICTIMS, RETRY_AT, OPENED = range(15, 23)
 INSTANT = 23
 

@@ -1,4 +1,4 @@
-"""The cycles that a journal omits because its version of Kant did not record cycles without decisions.
+"""The cycles that a journal omits because the version of Kant that wrote it did not record cycles without decisions.
 
 Kant 0.2 and before left them out, so a replay has to find out when they ran. For a simulated run this is known: one
 cycle at the end of each instant, one more at the same instant if a plan stopped a job for another or at its limit, and

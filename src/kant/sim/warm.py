@@ -18,7 +18,7 @@ from kant.workload.workload import make_workload
 def warm_up(profile: Profile) -> None:
     """Run a handful of jobs, so that later runs include no compilation. Has no other effect.
 
-    The second time all jobs have one priority: unless jobs are evicted, `advance` has code of its own for this.
+    The second of two runs has jobs of one priority only: unless jobs are evicted, `advance` has separate code for it.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
     cluster = ClusterSpec("warm-up", tuple(Node(f"n{i}", 8, leaf=f"l{i}") for i in range(2)))

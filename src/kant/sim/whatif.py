@@ -35,7 +35,7 @@ BEFORE, AFTER = "as it is", "with the change"
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Both futures, of the jobs that were live or arrived later, and `answer`: the content of `--json`."""
+    """The results of both futures for the jobs that were live or arrived later; `answer`: the content of `--json`."""
 
     before: RunResult
     after: RunResult

@@ -365,7 +365,7 @@ class Informers:
     def unread(self) -> list[str]:
         """Sentences about kinds of Kant that are not installed, and about what Kant may not read."""
         missing = ", ".join(kind for kind in OWN_KINDS if kind in self._absent)
-        return [f"none of {missing} counts: these kinds are not installed ({INSTALL})"] * bool(missing) + [
+        return [f"{missing} have no effect: these kinds are not installed ({INSTALL})"] * bool(missing) + [
             *self.forbidden.values()
         ]
 

@@ -35,8 +35,8 @@ H_MOVED = 5  # 1: other reservations were allowed to move in that search
 H_VERSION = 6  # `version_of` the calendar when `make_way` last failed for the job
 H_FAILED = 7  # the start for which it failed
 H_UNTIL = 8  # with the same version, `make_way` would fail again until this time
-H_BEFORE = 9  # it would fail again even after new commitments that end before this time
-H_NODES = 10  # and use none of these nodes (bits, by the index of the node modulo NODE_BITS)
+H_BEFORE = 9  # the failure stays valid despite new commitments that end before this time and use no node of H_NODES
+H_NODES = 10  # nodes on which the failure depends (bits, by the index of the node modulo NODE_BITS)
 SPAN_WIDTH = 11
 NODE_BITS = 62
 

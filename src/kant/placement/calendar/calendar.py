@@ -228,7 +228,7 @@ class Calendar:
         return self._room_for(jobs, more), self._store, self.no_room.table, self._pieces
 
     def follow(self, store: Table, held: dict[int, Allocation], now: int) -> None:
-        """Record what compiled code planned up to `now`: what jobs hold (`held`), for as long as the book says."""
+        """Record what compiled code planned up to `now`: what jobs hold (`held`), over the spans in the book."""
         spans = self._book.spans[list(held), H_START : H_END + 1].tolist()
         lost = {key: one for key, one in self.held.items() if key < 0}
         self.held = lost | {row: (held[row], *span) for row, span in zip(held, spans, strict=True)}
@@ -293,9 +293,9 @@ class Calendar:
     def _earliest_of_groups(
         self, shape: Shape, duration: int, now: int, column: int, domain: int
     ) -> tuple[int, Allocation] | None:
-        """If the gang cannot be placed at a time, the next time to try is when the group that failed would fit next to
-        the others. If it never would, more commitments have to end first: bisection finds how many.
-        """
+        """Return the earliest start of a gang of several groups, with its devices; None: never. After a failure, the
+        next time to try is when the failed group would fit next to the others. If that never happens, more commitments
+        have to end first: bisection finds how many."""
         start = now
         while start < NEVER:
             later, pieces = self._at(shape, duration, now, start, column, domain)
@@ -378,7 +378,7 @@ class Calendar:
         self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
-        """Call `first_candidate` (moves.py). Returns the job's position; if others moved, also its pieces and them."""
+        """Call `first_candidate` (moves.py). Returns the job's position; if others moved, its pieces and these jobs."""
         self.no_room.meet()
         moves = self._moves(reserved, len(jobs) - 1)
         while True:

@@ -1,6 +1,6 @@
 """Commitments: which devices, CPU and memory of each node are committed to which job and when, and what remains free.
 
-A commitment is one piece of an allocation over the span [start, end) of time, in microseconds. Each node has a ledger:
+A commitment is a piece (row) of an allocation over the time span [start, end), in microseconds. Each node has a ledger:
 its commitments contiguous in one store, ordered by end. The free capacity of a node *throughout* a window is its
 capacity less the peak of its commitments in that window: successive commitments do not add up. A whole device is free
 only if no job holds any part of it at any time in the window.
@@ -145,7 +145,7 @@ def _reaches(free: int, amount: int, pods: int) -> bool:
 def _counts_reach(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, start: int, until: int
 ) -> bool:
-    """Return whether rules and exact amounts allow `pods` pods on the node if all commitments of the window add up."""
+    """Return whether rules and exact amounts allow `pods` pods on the node, counting all commitments of the window."""
     first = ledgers[node, L_FIRST]
     for entry in range(demands[d, c.D_ENTRIES]):
         at = c.DEMAND_WIDTH + c.ENTRY_WIDTH * entry

@@ -1,6 +1,6 @@
 """The search for the earliest start of a group of pods around all commitments.
 
-The calendar keeps a *bound* for every node (`lower_bounds.py`): no pod can start there earlier. The search goes from
+The calendar keeps a *bound* for every node (`lower_bounds.py`): no pod can start on it earlier. The search goes from
 one possible time to the next. A possible time is the first at which enough pods might fit, as far as the bounds say. At
 each such time it examines the nodes with a bound before that time: how many pods fit on them then, and when more may
 fit. So it examines few nodes, and the time at which it ends is the earliest possible.
@@ -108,7 +108,7 @@ def place_at(
     book: Book, store: Table, d: int, count: int, duration: int, now: int, start: int, column: int, domain: int,
     stale: NDArray[np.bool_],
 ) -> tuple[int, Table]:  # fmt: skip
-    """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and none: they do not fit.
+    """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and no pieces unless all fit.
 
     FULL as in `find_earliest`. Bounds of `stale` nodes are ignored.
     """

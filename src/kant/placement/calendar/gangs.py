@@ -27,7 +27,7 @@ from kant.placement.calendar.earliest_start import find_earliest, place_at
 from kant.placement.calendar.store import commit, release
 
 TRIED = -1
-"""The key of groups that are placed provisionally while the next one is searched."""
+"""The key of groups that are placed provisionally while a place for the next group is searched."""
 
 
 @compiled
@@ -35,9 +35,9 @@ def place_gang(
     book: Book, store: Table, gang: int, duration: int, now: int, start: int, column: int, domain: int,
     stale: NDArray[np.bool_],
 ) -> tuple[int, Table, Table]:  # fmt: skip
-    """Place the gang at `start`. Returns `start` and its pieces, or when to try next (NEVER: unknown; FULL: as in
-    `find_earliest`) and no pieces; and the store. With `stale` nodes (`place_at`) the next time to try is unknown. A
-    group without a place goes first in the next try, as in `group_order.py`.
+    """Place the gang at `start`. Returns a time, the gang's pieces and the store. The time is `start` if the gang fits;
+    else there are no pieces, and it is when to try next: NEVER if unknown, as with `stale` nodes (`place_at`), FULL as
+    in `find_earliest`. A group that does not fit goes first in the next try, as in `group_order.py`.
     """
     nothing = book.arena[:0]
     first, count = book.gangs[gang, G_FIRST], book.gangs[gang, G_PARTS]

@@ -1,8 +1,8 @@
-"""Bounds: for each demand and class of durations, the time from which on it is worth examining each node.
+"""Bounds: for each node, demand and class of durations, the earliest time at which it is worth examining the node.
 
 A bound says that no pod of that demand can start on the node before this time, for the shortest duration of the class.
-Bounds are updated from the committed and freed spans in the rings alone; they are never too late. They may be too early
-if several commitments together are in the way: examining the node corrects that.
+Bounds are updated only from the rings of committed and freed spans (`store.py`), and are never too late. They may be
+too early if several commitments together are in the way: examining the node corrects that.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, s
 
 @inlined
 def lowered(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
-    """Return a bound after a span from `start` on was freed in a gap [left, right): new windows touch the span."""
+    """Return a bound, lowered since a span from `start` on was freed in the gap [left, right): pods may use it."""
     if gpus == 0:
         return min(bound, max(start - least + 1, 0))
     if right - left < least:
@@ -118,7 +118,7 @@ def follow(
 ) -> None:
     """Update the bounds of a slot; reset them if they apply only to later starts, or are too far behind.
 
-    Commitments are processed before freed spans: some of the commitments have been freed since.
+    Commitments are processed before freed spans, since some of these commitments may have been freed again.
     """
     ring = freed.shape[0] - 1
     cursor = marks[slot, FREED]

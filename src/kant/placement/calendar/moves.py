@@ -1,9 +1,9 @@
-"""Moves reservations to other devices at the same starts, to make a place for one more job. It also checks all
-reservations in queue order and moves each to an earlier start if there is one.
+"""Moves reservations to other devices at the same starts, to make room for one more job. This module also checks all
+reservations in queue order, and moves each to an earlier start if there is one.
 
 A reservation fixes a time; its devices may change as long as no reservation starts later. On nodes with one GPU each, a
-gang has a place if the count of free GPUs suffices, once the reservations that begin later choose again in order of
-start. On other nodes this is a heuristic: it may miss a place that other choices would leave.
+gang fits if the count of free GPUs suffices, once the reservations that begin later choose devices again in order of
+start. On other nodes this is a heuristic: it may miss a placement that other choices would leave possible.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ NEW = -(1 << 40)
 """`NEW` minus the row of a job is the key of the job's tentative commitment, which it has beside its present one."""
 
 NOWHERE = -2
-"""The start of a job that has no place at that time, whichever reservations move."""
+"""In place of a start: the job cannot be placed at that time, whichever reservations move."""
 
 # --- results of `first_sooner` -------------------------------------------------------------------------------------
 ASKED = 0  # undecided: this job must be handled in another way; or all rows are done
@@ -98,7 +98,7 @@ def pools_of(table: Table, pieces: Table) -> int:
 def has_place(
     book: Book, store: Table, row: int, gang: int, duration: int, start: int, now: int, stale: NDArray[np.bool_]
 ) -> bool:
-    """Return False if a job certainly has no place at `start`, even without the commitments that begin then or later.
+    """Return False if a job certainly cannot start at `start`, even without the commitments that begin then or later.
 
     Only a gang of one group with whole GPUs is checked, against the devices of all nodes, in service or not.
     """
@@ -128,11 +128,11 @@ def has_place(
 def make_way(
     book: Book, store: Table, moves: Table, row: int, gang: int, duration: int, start: int, now: int
 ) -> tuple[int, Table, Table]:
-    """Find a place for a job at `start`; the reservations in `moves` that begin no earlier may move for it.
+    """Find devices for a job at `start`; the reservations in `moves` that begin no earlier may move for it.
 
-    Returns `start`, the job's pieces and the store. Instead of `start`: NEVER if there is no place, NOWHERE if there
-    would be none even without the later reservations, or FULL; then nothing has moved. Moved reservations are marked in
-    `moves`, with their new pieces in the arena. The job's former place is released.
+    Returns `start`, the job's pieces and the store. Instead of `start`: NEVER if the job does not fit, NOWHERE if it
+    would not fit even without the later reservations, or FULL; then nothing has moved. Moved reservations are marked in
+    `moves`, with their new pieces in the arena. The devices that the job held are released.
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
     empty, table, demands, rows, used, freed, gangs = (
@@ -235,9 +235,9 @@ def first_sooner(
     """Return the first of `rows` from `at` on that has a result: its position, the result, its start and pieces, and
     the store. The jobs before it keep their reservations.
 
-    It considers jobs of one group that have a reservation on any nodes, for as long as their columns say
-    (`planned_run`), or for `given`. Column `by` of `recorded` marks jobs whose wait is recorded. `steps` counts the
-    free GPUs of `pools`. Other reservations move until `attempts` attempts have failed.
+    The result is ASKED for a job of several groups, or in a required domain, or whose reservation is not as long as
+    planned (`planned_run`; `given` if 0 or more). Column `by` of `recorded` marks jobs whose wait is recorded. `steps`
+    counts the free GPUs of `pools`. Other reservations move until `attempts` attempts have failed.
     """
     nothing = book.arena[:0]
     gangs, spans, arena = book.gangs, book.spans, book.arena
@@ -319,7 +319,7 @@ def first_candidate(
     result, its pieces if other reservations have moved, and the store.
 
     Jobs without room, by the columns of `no_room.py`, are skipped until capacity is freed. Jobs whose wait is not
-    recorded, or with a priority above `lowest`, are handled elsewhere. Other reservations move if they `may_move`.
+    recorded, or with a priority above `lowest`, are handled elsewhere. Other reservations move only with `may_move`.
     """
     nothing, gangs, demands = book.arena[:0], book.gangs, book.demands
     for i in range(at, rows.shape[0]):

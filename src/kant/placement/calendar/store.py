@@ -181,7 +181,7 @@ def enter(
     store: Table, used: Table, ledgers: Table, taken: Table, spans: Table, arena: Table, pieces: Table, held: Table,
     key: int, start: int, end: int,
 ) -> Table:  # fmt: skip
-    """`commit` the pieces of a job, and record them in its span and the arena, whose used rows `pieces` counts."""
+    """Commit the pieces of a job, and record them in its span and the arena. `pieces` counts the arena's used rows."""
     if key >= 0:
         first, count = pieces[0], held.shape[0]
         arena[first : first + count] = held
@@ -192,7 +192,7 @@ def enter(
 
 @compiled
 def strike(store: Table, ledgers: Table, freed: Table, spans: Table, pieces: Table, key: int, logs: bool) -> None:
-    """`release` the pieces of a job, and clear its span."""
+    """Release the pieces of a job, and clear its span."""
     if key >= 0:
         spans[key, H_COUNT] = 0
     release(store, ledgers, freed, pieces, key, logs)

@@ -4,7 +4,7 @@ A pod that fits on any node finds a place; one that needs a P100, or 8 GPUs with
 counts for each node how many kinds of typical pods could use it (Weng et al., USENIX ATC 2023, section 4). By this
 count rare nodes look cheap, since few pods request them; but these nodes are rarer still. Here a claim is demand over
 supply instead: the load that a kind of pods puts on each GPU that it may use, as in the fair shares of constrained
-users (Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster that is closed to other pods of the kind.
+users (Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster's GPUs that the kind cannot use.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def node_claims(typical: Table, empty: Table) -> Table:
     """Return for each node the share of its GPUs, in thousandths, that typical pods would claim in a full cluster.
 
     `typical` has the typical pods, `empty` the node table of the empty cluster. Each kind of pods may use those nodes
-    of its pools that have the GPUs and the CPU for one pod; its load on each of them is its demand divided by all GPUs
-    of these nodes. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that
-    fit anywhere claim nothing, and if all nodes are equal all claims are 0. No claim is above 1000.
+    of its pools that have the GPUs and the CPU for one pod. The load of a kind is its demand divided by the GPUs of all
+    these nodes; its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that fit
+    anywhere claim nothing, and if all nodes are equal all claims are 0. No claim is above 1000.
     """
     gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # reads the wide table once
     claims: Table = np.zeros(len(empty), dtype=np.int64)

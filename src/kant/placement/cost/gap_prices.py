@@ -1,13 +1,13 @@
-"""The worth of a gap on a device: the most that typical shares of a GPU would pay for it.
+"""Gap prices: how valuable a gap, the free part of a GPU, is for typical pods that ask for a share of a GPU.
 
 Pack the typical shares on as few GPUs as possible, where fractional packings are allowed (the relaxed cutting-stock
-problem). Its dual is a price for each size, such that no packing of one GPU is worth more than a whole GPU. Sizes that
-make a GPU useless for all others cost a whole GPU; sizes for which there are more gaps than shares cost nothing. A gap
-is worth its best filling at these prices. So a share in the wrong gap costs the difference in worth to the right gap.
+problem). The dual problem has a price for each size of share, such that no packing of one GPU is worth more than a
+whole GPU. Sizes that make a GPU useless for all others cost a whole GPU; sizes with more gaps than shares cost nothing.
+A gap is worth the best filling with shares at these prices. A share costs as much as it lowers the worth of its gap.
 
 The prices come from multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
-1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. This mean is
-within a few percent of the dual, in integers throughout. Placing by the dual's prices is bid-price control (Talluri and
+1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. The mean is within
+a few percent of the dual, and all numbers are integers. Placing by the dual's prices is bid-price control (Talluri and
 van Ryzin, Management Science 44(11), 1998).
 """
 

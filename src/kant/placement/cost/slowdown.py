@@ -35,7 +35,7 @@ _LEAF = 2  # index of the leaf among the DEPTH levels
 def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: SpanRows, row: int) -> None:
     """Write the spans of the gang with these `pieces` into a row of `spans`, in the columns above.
 
-    `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` must be a new one.
+    `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` must differ from all before it.
     """
     for column in range(SPANS_WIDTH):
         spans[row, column] = 0
@@ -121,7 +121,7 @@ def _fewest(sizes: Table, wanted: int) -> int:
 
 
 class Slowdowns:
-    """The run time of gangs in their present placement relative to their best one, in thousandths.
+    """The run time of gangs in their present placement relative to that in their best placement, in thousandths.
 
     Results are cached: gangs of one shape have few different placements.
     """
@@ -142,7 +142,7 @@ class Slowdowns:
         return spans.reshape(-1)
 
     def write_spans(self, allocation: Allocation, spans: SpanRows, row: int) -> None:
-        """Write the spans of a gang into a row of `spans`, which the caller allocates: in Numba that takes long."""
+        """Write the spans of a gang into a row of `spans`, which the caller allocates: Numba is slow at allocation."""
         self.stamp += 1
         if self.seen.shape[1] < len(self.state.table):
             self.seen = np.full((DEPTH, len(self.state.table), 2), -1, dtype=np.int64)

@@ -20,7 +20,7 @@ from kant.placement.cost.slowdown import T_LEAVES, T_NODES, Slowdowns
 
 @dataclass(frozen=True, slots=True)
 class PossibleStart:
-    """A possible start of a job, µs, and its `slowdown` there: thousandths of its run time at its best place."""
+    """A possible start of a job (µs). `slowdown`: its run time there, in thousandths of that at its best placement."""
 
     start: int
     end: int
@@ -47,7 +47,7 @@ class Choice:
 
     @property
     def wait(self) -> bool:
-        """Return whether the job should wait for its place in one domain."""
+        """Return whether the job should wait for a placement in one domain."""
         if self.near is None or self.anywhere is None:
             return self.near is not None
         return self.near.end <= self.anywhere.end
@@ -72,7 +72,7 @@ class Choice:
 
 
 def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Level, work: int, now: int) -> Choice:
-    """Return the choice of `job` from `now` on; `work` is its run time at its best place, in microseconds."""
+    """Return the choice of `job` from `now` on; `work` is its run time at its best placement, in microseconds."""
     shapes = slowdowns.state.shapes
     anywhere = shapes.of(msgspec.structs.replace(job, within="", within_required=False))
     near = shapes.of(msgspec.structs.replace(job, within=level, within_required=True))
@@ -85,7 +85,7 @@ def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Lev
 
 
 def _start_of(calendar: Calendar, slowdowns: Slowdowns, shape: Shape, work: int, now: int) -> PossibleStart | None:
-    """Return the earliest start at which a place is free for as long as the job needs to run on it."""
+    """Return the earliest start at which devices are free for as long as the job takes to run on them."""
     duration = work
     while True:
         found = calendar.earliest(shape, duration, now)

@@ -1,1 +1,1 @@
-"""Duration of a training step: streams, pipeline degrees and the gaps in which gradients are summed."""
+"""Duration of a training step: streams, the degrees of its layers, and the gaps in which gradients are summed."""

@@ -1,4 +1,4 @@
-"""Fits costs to measurements: for each operation and place, a line of seconds over units, by least squares.
+"""Fits costs to measurements: seconds as a linear function of units, for each operation and domain, by least squares.
 
 FSMoE profiles a cluster with 24 message sizes and 12 GEMM sizes, five runs each (Pan et al., ASPLOS 2025, section 4).
 """
@@ -35,7 +35,7 @@ class FittedCost(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The fitted costs, and the contention, fitted to `beside` samples (0: the default, from FSMoE's table 5)."""
+    """The fitted costs, and the contention, fitted to `beside` samples (if 0: the default, from FSMoE's table 5)."""
 
     lines: tuple[FittedCost, ...]
     contention: float

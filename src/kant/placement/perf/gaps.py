@@ -19,7 +19,7 @@ from kant.placement.perf.streams import Floats
 
 @compiled_at_once
 def split_halves(experts: Floats, attention: Floats, total: Floats, first: Table) -> None:
-    """Find for each number of buckets a layer's least seconds to sum them, and how many its experts' half then sums."""
+    """Find the least seconds in which a layer sums each number of buckets, and how many of them its experts sum."""
     for k in range(len(total)):
         total[k] = np.inf
         for here in range(k + 1):

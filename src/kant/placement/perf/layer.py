@@ -36,7 +36,7 @@ class Cost(NamedTuple):
 
 
 class OperationCosts(NamedTuple):
-    """The costs of a job's operations at its place. `contention` as in `streams`."""
+    """The costs of a job's operations under its placement. `contention` is as in `streams.py`."""
 
     all_to_all: Cost
     all_gather: Cost
@@ -73,12 +73,12 @@ class Half(NamedTuple):
     scatter: Cost
 
     def at(self, degree: int) -> tuple[float, float, float, float]:
-        """Return the seconds of one chunk of each: dispatch (and combine), gather, compute, scatter."""
+        """Return the seconds of one chunk of each operation: dispatch (and combine), gather, compute, scatter."""
         return tuple(cost.of(1.0 / degree) for cost in self)  # type: ignore[return-value]
 
 
 def _of(cost: Cost, units: float, calls: int = 1) -> Cost:
-    """Return the cost of an operation whose one unit is `units` units in `calls` calls of `cost`."""
+    """Return the cost of `units` units in `calls` calls: `alpha` seconds for all calls, `beta` for all units."""
     return Cost(calls * cost.alpha, units * cost.beta) if units > 0 else Cost(0.0, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The costs of a training job's operations at its place: from the levels of the fabric, or as measured.
+"""The costs of a training job's operations under its placement: from the levels of the fabric, or as measured.
 
 Ranks are laid out as in Megatron-LM: GPUs that share a layer are neighbours, then come the groups that exchange
 experts, then replicas, and last the stages (Narayanan et al., SC 2021). A collective costs a number of steps with a
@@ -30,7 +30,7 @@ GEMM = Cost(LAUNCH, 2.0 / FLOPS)
 
 
 class Measured(NamedTuple):
-    """Fitted costs, by (operation, place); they override those of the fabric."""
+    """Fitted costs, by (operation, domain as in PLACES); they override those of the fabric."""
 
     costs: Mapping[tuple[str, str], Cost]
     contention: float = CONTENTION
@@ -40,9 +40,9 @@ NOTHING_MEASURED = Measured({})
 
 
 class Layout(NamedTuple):
-    """Groups of a job at its place: how many GPUs share a layer, how many groups exchange experts, and so on.
+    """How the GPUs of a job are grouped: `tensor` GPUs share a layer, and `expert` of these groups exchange experts.
 
-    `at` has the place (PLACES) that each operation spans. `stage` has the spans of one stage.
+    `data`: groups in a stage. `pipeline`: stages. `stage`: a stage's spans. `at`: the domain (PLACES) of an operation.
     """
 
     tensor: int
@@ -88,7 +88,7 @@ def _near(stage: Spans, tensor: int) -> int:
 def operations(
     training: Training, fabric: Fabric, spans: Spans, measured: Measured = NOTHING_MEASURED
 ) -> OperationCosts:
-    """Return the costs of a job's operations at its place; units are bytes, and multiply-adds."""
+    """Return the costs of a job's operations under its placement; units are bytes, and multiply-adds."""
     groups = layout(training, spans)
     cost, stage = paths(fabric, groups.stage), groups.stage
     found = {

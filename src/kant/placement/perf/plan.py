@@ -1,8 +1,8 @@
-"""The plan of a training step: pipeline degrees of each layer, and where gradients are summed.
+"""The plan of a training step: the degree of each layer, and where gradients are summed.
 
-Degrees are found by running the streams at each of them, gradients by dynamic programming over buckets (`gaps`).
-FSMoE's own plan (`published`) is run on the same streams, and the better of the two is taken: no plan is slower than
-the paper's.
+A degree is the number of chunks into which the experts of a layer are cut (`layer.py`). All degrees are tried on the
+streams; gradients are assigned by dynamic programming over buckets (`gaps.py`). FSMoE's own plan (`published.py`) runs
+on the same streams, and the faster of the two plans is taken.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Halves(NamedTuple):
 
 
 class LayerPlan(NamedTuple):
-    """Degrees of the experts' half, and the units of gradients summed during each half of the backward pass."""
+    """A layer's degrees in both passes, and the gradients (in units) that each half sums during the backward pass."""
 
     forward_degree: int
     backward_degree: int
@@ -52,9 +52,9 @@ class LayerPlan(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Layers in forward order, and the costs of their operations at the job's place.
+    """Layers in forward order, and the costs of their operations under the job's placement.
 
-    A `steady` stack represents the middle layers of a longer one. When its backward pass begins, as many gradients are
+    A `steady` stack is the middle layers of a longer stack. When its backward pass begins, as many gradients are
     ready as its first layer has; those of its first layer are left to the layers before it.
     """
 
@@ -80,7 +80,7 @@ class Stack(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """A plan, and the seconds of its forward and backward pass; `tail` units are summed at the end of the latter."""
+    """A plan, and the seconds of its forward and backward pass; `tail` units are summed after the backward pass."""
 
     layers: tuple[LayerPlan, ...]
     tail: float
@@ -102,7 +102,7 @@ def best_plan(stack: Stack) -> StepPlan:
 
 
 class _Kind(NamedTuple):
-    """Equal layers. If one sums k buckets, it takes `seconds[k]` backward, with `first[k]` of them in its experts."""
+    """Equal layers. Backward, one that sums k buckets takes `seconds[k]`; its experts' half sums `first[k]` of them."""
 
     forward_degree: int
     seconds: Floats

@@ -53,7 +53,7 @@ def _all_of(cost: Cost, units: Floats) -> Floats:
 
 
 def best_degree(half: Half, gradient: float) -> int:
-    """Return the degree of algorithm 1: the one of DEGREES with the least closed form."""
+    """Return the degree that algorithm 1 selects: the one of DEGREES with the least `closed_form`."""
     return min(DEGREES, key=lambda degree: (closed_form(half, degree, gradient), degree))
 
 

@@ -1,4 +1,4 @@
-"""A training step of a job at its place: its plan, its duration, and the parts of its duration."""
+"""A training step of a job under its placement: its plan, its duration, and the parts of its duration."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _backward_alone(stack: Stack, plan: StepPlan) -> float:
 
 
 def step_slowdown(training: Training, fabric: Fabric, spans: Spans, best: Spans) -> int:
-    """Return the step time under `spans` over that under `best`, in thousandths; never below FULL."""
+    """Return the step time under `spans` divided by that under `best`, in thousandths; never below FULL."""
     ratio = step_seconds(training, fabric, spans) / step_seconds(training, fabric, best)
     return max(FULL, int(ratio * FULL + 0.5))
 

@@ -138,8 +138,8 @@ def pick(table: Table, node: int, demands: Table, d: int, typical: Table, params
 class Kant(NodePolicy, frozen=True, tag="kant"):
     """Where the typical pods lose least: gaps that fit together, GPUs that keep their CPU, nodes whole for gangs.
 
-    The cost of a pod is the capacity that typical pods can no longer use, in milli-GPUs. `gaps`: the worth of its gap
-    on a device, less the worth of what is left of the gap (cost/gap_prices.py). `cpu`: the free GPU capacity that would
+    The cost of a pod is the capacity that typical pods can no longer use, in milli-GPUs. `gaps`: how much the pod
+    lowers the worth of the gap that it uses on a device (cost/gap_prices.py). `cpu`: the free GPU capacity that would
     be left without CPU if one kind of typical pod filled the node; in expectation, weighting each kind by how far it
     fits on the empty node. `whole`: the free GPU capacity that would not be in whole devices, or would be left over by
     pods of whole GPUs. `bound`: the free GPU capacity that is claimed by pods that fit on few nodes (cost/claims.py).

@@ -50,7 +50,7 @@ class SpreadPlacement:
         return self.others.may_fit()
 
     def missing(self) -> int | None:
-        """Return by how many pods the gang exceeds the room of all nodes together; None if only placing it tells."""
+        """Return by how many pods the gang exceeds the room of all nodes; None if only an attempt to place it tells."""
         return self.others.missing()
 
 

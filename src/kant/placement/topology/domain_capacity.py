@@ -134,7 +134,7 @@ def tighten(rows: Table, domain: int, domain_range: Table) -> None:
 
 @inlined
 def holds_all(rows: Table, slots: Table, counts: Table, milli: int, domain: int) -> bool:
-    """Return whether each group alone fits into the domain, and `milli` milli-GPUs are free on nodes of the first."""
+    """Return whether each group alone fits into the domain, and that `milli` milli-GPUs are free for the first."""
     for group in range(slots.shape[0]):
         if rows[slots[group], domain, FITTING_PODS] < counts[group]:
             return False

@@ -1,8 +1,8 @@
 """Placement in two steps: a domain of the topology first, then nodes inside it.
 
 A gang that requests a level of the topology, or whose policy prefers one, is placed in one domain of that level
-(`gang.py`). So is a gang that is divided into segments (`segments.py`), or that has affinity or anti-affinity to its
-affinity group (`anti_affinity.py`).
+(`gang.py`). The same holds for a gang that is divided into segments (`segments.py`), or that has affinity or
+anti-affinity to its affinity group (`anti_affinity.py`).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class GroupKernel(NamedTuple):
 
 
 class DomainPolicy:
-    """Data that all gangs share whose pods one policy places by domains, while the typical pods do not change."""
+    """Data shared by all gangs whose pods one policy places by domains. Valid while the typical pods do not change."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class Fabric(NamedTuple):
 
 
 class Topology:
-    """The domains of each node. On the line, domains are in the tie order of their first nodes, nodes in tie order."""
+    """The domains of each node. The line has domains in the tie order of their first nodes, and nodes in tie order."""
 
     def __init__(self, table: Table, order: Table) -> None:
         nodes = len(table)

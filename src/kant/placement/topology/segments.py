@@ -1,4 +1,4 @@
-"""Segments: the pods of a group in groups of a fixed size, each in one domain of a level of the fabric.
+"""Segments: a pod group is divided into segments of a fixed size, each in one domain of a level of the fabric.
 
 A domain of a wider level holds as many segments as the domains inside it, counted separately. The last segment, if it
 is shorter, may use the remainder of one of these. This count is exact for one group. To fill the domain with the most
@@ -38,7 +38,7 @@ def _narrow(topology: Topology, rows: Table, inner: int) -> Table:
 
 
 def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Table:
-    """Return how many pods each domain of `level` holds in whole segments; the innermost cut is of no wider level."""
+    """Return how many pods each domain of `level`, no narrower than the innermost cut, holds in whole segments."""
     segment, at = cuts[-1]
     whole = _narrow(topology, rows, at) // segment * segment
     for segment, outer in reversed(cuts[:-1]):

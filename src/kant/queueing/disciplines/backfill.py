@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from kant.queueing.priority import PriorityHolds
 
 ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
-"""Preempts only jobs that passed the waiting one, by the rules of `CyclePlan.preempts_passing`."""
+"""Preempts only jobs that passed the waiting job, by the rules of `CyclePlan.preempts_passing`."""
 
 
 class Backfill(Discipline, frozen=True, tag="backfill"):
     """Jobs behind a blocked head start; once the head has waited for `timeout_s`, backfilled jobs are preempted for it.
-    The head is the first in order of the jobs that compete for the same pools and are within quota. If it may not
-    preempt enough of them, the first job of another queue is tried.
+    The head is the first in order of the jobs that compete for the same pools and are within quota. If the head may not
+    preempt enough of those jobs, the first job of another queue is tried.
 
     With `large_gpus`, jobs of at least that many GPUs have a head of their own, and smaller heads wait for
     `small_timeout_s`: a job that fits in small gaps seldom needs preemption.
 
     With `keeps_priority` a blocked job is not passed by jobs of strictly lower priority that may delay it. For the
-    first `hold_s` seconds of its wait no job of lower priority takes a place that it could use. After that, jobs that
+    first `hold_s` seconds of its wait no job of lower priority takes devices that it could use. After that, jobs that
     can be preempted for it at once may pass, whatever their minimum run time and however many GPUs they hold. Other
     jobs may pass after `hold_fixed_s`.
     """

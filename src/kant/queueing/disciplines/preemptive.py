@@ -21,9 +21,9 @@ from kant.queueing.discipline import Discipline
 class Preemptive(Discipline, frozen=True, tag="preemptive"):
     """A waiting job that does not fit preempts running jobs behind it in the order, the last first.
 
-    No job is stopped unless the trial shows that the waiting job then fits. Victims that turn out not to be needed keep
-    their place, and victims that fit elsewhere move there. A job that has run for less than `min_run_s` since it last
-    started is not preempted.
+    No job is stopped unless a trial placement shows that the waiting job then fits. Victims that need not leave run on,
+    and victims that fit elsewhere move there. A job that has run for less than `min_run_s` since it last started is not
+    preempted.
     """
 
     min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 60
@@ -99,7 +99,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         return int(times.min()) if len(times) else -1
 
     def _free_capacity(self, cycle: CyclePlan, row: int, behind: list[int]) -> tuple[list[int], Allocation] | None:
-        """Evict jobs of `behind` on the trial, in that order, until `row` fits; then restore those not in the way.
+        """Evict jobs of `behind` on the trial, in that order, until `row` fits; then restore those that may stay.
 
         Returns the rows that must stop, and the placement that proves it; None if evicting all does not suffice.
         """

@@ -1,4 +1,4 @@
-"""Shockwave: plans rounds for the progress of all jobs, the remaining time of the longest job and timely ends."""
+"""Shockwave: plans in rounds, so that all jobs progress, the longest has little left, and jobs end without delay."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
         cycle.wake_at((cycle.now // length + 1) * length)
 
     def _begin_round(self, cycle: CyclePlan) -> tuple[set[int], list[int]]:
-        """Stop and start jobs so that the first round of a new plan runs. Returns which start, and which stop."""
+        """Stop and start jobs so that the first round of a new plan runs. Returns the started and the stopped jobs."""
         state, trial = cycle.state, cycle.placer.trial
         going_on = np.sort(cycle.going_on())
         may_stop = state.jobs[going_on, c.J_PREEMPTIBLE] == 1

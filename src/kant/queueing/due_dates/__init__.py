@@ -1,8 +1,8 @@
 """Rules that sequence jobs with due dates on one machine for a small total tardiness (1 || ΣT).
 
-Every rule takes processing times `p`, due dates `d` (integers of one unit, equally long) and the time `start` at which
-the machine is free, and returns the indices of the jobs in the order in which to run them. Ties go to the earlier due
-date, then the shorter job, then the smaller index.
+Every rule takes processing times `p`, due dates `d` (integer arrays of one length and unit) and the time `start` at
+which the machine is free. It returns the indices of the jobs in the order in which to run them. Ties go to the earlier
+due date, then the shorter job, then the smaller index.
 """
 
 from kant.queueing.due_dates.challengers import augmented_mddc, eddc, mddc

@@ -21,8 +21,8 @@ class Stretch(Order, frozen=True, tag="stretch"):
     The expected run time is the learned one (`[estimates]`) that is not exceeded with `probability` (percent; 0: no
     prediction), but at least twice the largest of 1, 2, 4, … hours that the job has already run. So short jobs pass
     long ones, and a job that runs on falls behind; a late head of `backfill` may then preempt it. With `large_gpus`,
-    jobs of at least that many GPUs use `large_factor` instead: the smaller it is, the fewer jobs pass them. For them
-    `large_least_h` hours are added on top, and at most `large_most_h` (0: `most_h`).
+    jobs of at least that many GPUs use `large_factor` instead: the smaller it is, the fewer jobs pass these large jobs.
+    `large_least_h` hours are added on top for large jobs, and at most `large_most_h` in all (0: `most_h`).
 
     The bound: at most `most_h` hours are added, so no job submitted more than `most_h` after another of its priority
     goes before it.

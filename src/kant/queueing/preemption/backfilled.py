@@ -27,11 +27,11 @@ UNLIMITED = 1 << 60
 
 
 def backfilled_after(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask, int]:
-    """Return a mask of the jobs that the waiting job `row` may preempt, and when (µs) another is added; -1: never.
+    """Return a mask of the jobs that the waiting job `row` may preempt, and when (µs) one more is added (-1: never).
 
-    These are the preemptible jobs that started while it waited and rank behind it by priority and submission. This
-    ranking does not change, so none of them can preempt it in turn (design note 9). If the order is `outgrown`, its
-    keys rank the jobs instead: then the run time of a victim may double before it ranks ahead of the job again.
+    These are the preemptible jobs that started while `row` waited and that rank behind it by priority and submission.
+    This ranking does not change, so none of them can preempt `row` in turn (design note 9). If `order.outgrown` is set,
+    jobs rank by priority and the present keys of the order instead, whenever they started.
     """
     if order.outgrown:
         return _outgrown(entitlements, row, order)
@@ -59,11 +59,11 @@ def _outgrown(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask,
 def allowed_victims(
     entitlements: Entitlements, row: int, shape: Shape, behind: Mask
 ) -> Iterator[tuple[Mask, Admits | None]]:
-    """Yield the sets of jobs `behind` the head that it may preempt, each with its quota condition.
+    """Yield the sets of jobs in `behind` that the head may preempt, each with its quota condition.
 
-    A head in quota may preempt all of them. A head that would borrow may preempt those that borrow, and those of its
-    own queue if it is in quota once they have left. A head that asks for nothing that quotas count may preempt those
-    that borrow. If the profile reclaims nothing, only the order among jobs counts.
+    A head in quota may preempt all of `behind`. A head that would borrow may preempt the jobs that borrow, and jobs of
+    its own queue if it is in quota once these have left. A head that asks for no resource with a quota may preempt the
+    jobs that borrow. If the profile does not reclaim quota, the head may preempt all of `behind`.
     """
     state = entitlements.state
     queue = int(state.jobs[row, J_QUEUE])
@@ -88,8 +88,8 @@ def allowed_victims(
 def _fits_without_all(
     cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, behind: Mask, grown: list[int]
 ) -> bool:
-    """Return whether the head fits if all jobs of `behind` stop, the gangs `grown` shrink to their floors, and the plan
-    starts no job.
+    """Return whether the head fits if all jobs of `behind` stop, all gangs in `grown` shrink to their floors, and the
+    plan starts no job.
     """
     trial = cycle.placer.trial
     mark = trial.checkpoint()
@@ -142,9 +142,9 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
 
 
 def await_starts(cycle: CyclePlan, heads: list[tuple[int, Shape]]) -> None:
-    """Ask for a cycle when a late head may preempt a job that the plan starts: at the end of its minimum run time.
+    """If a late head may preempt a job that the plan starts, ask for a cycle at the end of that job's minimum run time.
 
-    If the order is `outgrown`, or the job's queue has a longer minimum, the time is known only once the job runs.
+    If `order.outgrown` is set, or the job's queue has a longer minimum, the time is known only once the job runs.
     """
     state, jobs = cycle.state, cycle.state.jobs
     least = cycle.evictor.min_run_s * SECOND if cycle.evictor is not None else 0
@@ -159,7 +159,7 @@ def await_starts(cycle: CyclePlan, heads: list[tuple[int, Shape]]) -> None:
 
 
 def _past_min_runtime(cycle: CyclePlan, entitlements: Entitlements, right: Mask, shape: Shape) -> Mask:
-    """Return the jobs of `right` in the shape's pools past their minimum run time; ask for a cycle when the next is."""
+    """Return which jobs of `right` in the shape's pools ran their minimum time; ask for a cycle when another has."""
     allowed = entitlements.whole(right) & (entitlements.pools & shape.pool_bits != 0)
     protected = allowed & (entitlements.protected_until > cycle.now)
     cycle.wake_at(int(entitlements.protected_until[protected].min()) if protected.any() else -1)

@@ -1,4 +1,4 @@
-"""Candidates for eviction. A set of candidates is the bits of one integer, as devices are in an allocation."""
+"""Candidates for eviction for one waiting job, the newcomer. A set of candidates is the bits of one integer."""
 
 from __future__ import annotations
 

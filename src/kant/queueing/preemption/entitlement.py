@@ -34,10 +34,10 @@ Reclaim = Literal["off", "nominal", "fair-share"]
 class Entitlements:
     """The running jobs of one cycle, as columns, in the order in which they started.
 
-    `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it is not in
-    quota, as a job that holds nothing that quotas count, or whose queue is not in the tree. `table` has the columns of
+    `runs`: the plan has not stopped the job. `preemptible`: the job runs, and may be stopped. `borrowing`: the job is
+    not in quota, or holds no resource with a quota, or its queue is not in the tree. `table` has the columns of
     `evictable.Running`. An object is made once a cycle, and `follow` applies the stops of the plan. Jobs that the plan
-    starts come last, so they change no entitlement.
+    starts would come last, so they change no entitlement.
     """
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:

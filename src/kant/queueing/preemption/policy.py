@@ -116,7 +116,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
         """Evict as few jobs as necessary, at the least cost, if the job then fits as `shape`.
 
-        Each level has a best set of victims; the set of the fewest jobs that stop is taken (`levels.py`).
+        Each level has a best set of victims; of these sets, the one that stops the fewest jobs is taken (`levels.py`).
 
         On success the plan evicts the victims, and the returned placement is taken on the trial. Otherwise nothing
         changes, and the answer says when another try may help.
@@ -149,7 +149,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return allocation
 
     def await_starts(self, cycle: CyclePlan) -> None:
-        """Ask for a cycle when a waiting job may evict one that this plan starts: once that has run for its minimum."""
+        """Ask for a cycle after the minimum run time if a waiting job may then evict a job that this plan starts."""
         from kant.queueing.blocked import blocked  # loaded with the first plan that starts a job
 
         shapes, tree = cycle.state.shapes.shapes, cycle.state.quota_usage.tree
@@ -163,7 +163,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
                 break
 
     def rules(self, cycle: CyclePlan, row: int, shape: Shape, surplus: Entitlements | None = None) -> PreemptionRules:
-        """Return which jobs a waiting job may stop in one shape; with `surplus`, which of these gangs it may shrink."""
+        """Return which jobs a waiting job may stop to start as `shape`; with `surplus`, which gangs it may shrink."""
         return PreemptionRules(surplus or self.entitlements(cycle), row, shape, self.reclaim != "off", self.priority)
 
     def entitlements(self, cycle: CyclePlan) -> Entitlements:
@@ -175,7 +175,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return cycle.entitlements
 
     def _may_evict(self, cycle: CyclePlan, row: int, shape: Shape, later: bool = False) -> bool:
-        """Return whether totals allow the job to evict a running job or, with `later`, a job that this plan starts."""
+        """Return whether, judged by totals, a job may evict a running job or (`later`) a job that this plan starts."""
         state, usage, tree = cycle.state, cycle.state.quota_usage, cycle.state.quota_usage.tree
         priority, queue = state.jobs[row, [J_PRIORITY, J_QUEUE]].tolist()
         lowest = FOREVER
@@ -222,8 +222,8 @@ def candidates_of(cycle: CyclePlan, rows: Sequence[int] | Table, marks: Table | 
     """Return running jobs as possible victims, with their marks. The cost of a victim is its GPU time since its last
     checkpoint.
 
-    Replicas are evicted first, since a base job stops with its replicas (their cost is part of its own, but not what
-    they give back); then jobs from which quota is reclaimed; then low priority.
+    Replicas are evicted first, since a base job stops with its replicas (its cost includes theirs, but not what they
+    give back); then jobs from which quota is reclaimed; then jobs of low priority.
     """
     state, own = cycle.state, np.array(rows, dtype=np.int64)
     cost, jobs, bits = lost_works(cycle, own), state.jobs.take(own, axis=0), np.full(len(own), marks, dtype=np.int64)
@@ -241,7 +241,7 @@ def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:
 def evict_victims(
     cycle: CyclePlan, victims: list[Candidate], newcomer: int, why: str, reclaimed: Collection[int] = ()
 ) -> None:
-    """Write the stops and shrinks of victims, already free on the trial; for `reclaimed` the reason is `reclaim`."""
+    """Plan the stops and shrinks of victims, already freed on the trial; for `reclaimed` the reason is `reclaim`."""
     by, stopped = cycle.state.ids[newcomer], {who.row for who in victims if not who.surplus}
     cycle.wake_at(cycle.now + 1)  # others may fit where the victims free more than the newcomer takes
     for who in [who for who in victims if who.surplus]:
@@ -256,7 +256,7 @@ def evict_victims(
 
 
 def stop(cycle: CyclePlan, victim: int, newcomer: int, why: str) -> None:
-    """Write the eviction of a victim, whose devices are already free on the trial, and of its burst replicas."""
+    """Plan the eviction of a victim, whose devices are already free on the trial, and of its burst replicas."""
     by = cycle.state.ids[newcomer]
     cycle.preempt(victim, by=by, why=why)
     cycle.victims.append(victim)

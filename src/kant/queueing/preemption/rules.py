@@ -38,9 +38,9 @@ def given_back(state: ClusterState, victims: Iterable[Candidate]) -> list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """Whether the quota admits a job, and its level holds, once victims have left. More victims never make it False.
+    """Whether quotas admit a job at its level once victims have left. More victims never make the answer False.
 
-    Without `limited` only the level counts.
+    Without `limited`, the limits of the quotas are not checked, only the level.
     """
 
     entitlements: Entitlements
@@ -92,7 +92,7 @@ class QuotaRule:
 
 
 class PreemptionRules:
-    """Which running jobs a waiting job may stop to start in one shape. Its quota is judged as if it ran.
+    """Which running jobs a waiting job may stop to start in one shape. Its quota is judged as if the job ran.
 
     *In quota* the job may stop jobs of its own queue of lower priority. The job may also stop jobs of other queues that
     borrow what it asks for (reclaim), or that borrow and are of lower priority. *Borrowing* it may only stop jobs that
@@ -100,7 +100,7 @@ class PreemptionRules:
     way to a job that borrows.
 
     Queues are compared where their paths in the tree meet. Below that queue, all queues on the newcomer's side must
-    stay in quota and all on the other side borrow. A level is how many on the newcomer's side do so, or BORROWING.
+    stay in quota and all on the other side borrow. A level is the number of queues that stay in quota; or BORROWING.
     """
 
     def __init__(self, entitlements: Entitlements, row: int, shape: Shape, reclaim: bool, by_priority: bool) -> None:
@@ -126,7 +126,7 @@ class PreemptionRules:
         return bool(could_ever(self.running.limits, self.claim.first, self.claim.amounts))
 
     def marks(self, level: int) -> Table:
-        """Return which running jobs it may stop at a level, as bits (`queueing/evictable.py`).
+        """Return which running jobs the waiting job may stop at a level, as bits (`queueing/evictable.py`).
 
         A base job may be stopped only with all its running replicas.
         """
@@ -139,8 +139,8 @@ class PreemptionRules:
         return found
 
     def victims(self, level: int) -> tuple[Table, Table, Table]:
-        """Return the indices of the running jobs that the waiting job may stop at a level, protected or not; their
-        marks; and from when (µs) each may be stopped: 0 for jobs that passed it.
+        """Return the indices of the running jobs that the waiting job may stop at a level, now or later; their marks;
+        and from when (µs) each may be stopped: 0 for jobs that passed the waiting job.
         """
         marks = self.marks(level)
         places = np.flatnonzero(marks & e.STOPS)
@@ -153,7 +153,7 @@ class PreemptionRules:
         return found
 
     def finds(self, cap: int, exact: int) -> NotNow | None:
-        """Return when to try again if totals show that no eviction helps now; None if a search must tell."""
+        """Return when to try again if totals show that no eviction helps now; None if only a search can tell."""
         found, until = e.finds_victims(self.entitlements.cycle.now, self.running, self.claim, cap, exact)
         return None if found == e.MAY_BE else NotNow(until, found == e.NONE_PROVEN)
 

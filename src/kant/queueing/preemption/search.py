@@ -121,14 +121,14 @@ def search(
     """Return the candidates that must stop so that the whole gang fits, and the placement that proves it, or None; and
     whether the search was exact, so that None proves that there is no such set.
 
-    Of the sets found, the first by (worst rank, cost, milli-GPUs, number, rows) is taken that holds at most
-    `cap_milli`, not counting jobs that passed the newcomer. Every member is needed: without it the gang would not fit,
-    or `admits` would be False. With at most `exact` candidates the result is the first of all sets within the cap; also
-    for a gang of one pod without `admits` if no node has too many candidates (`on_one_node`). Otherwise the search ends
-    after `trials` placements with the best set so far.
+    A set may hold at most `cap_milli`, without jobs that passed the newcomer. Of the sets found, the first by (worst
+    rank, cost, milli-GPUs, number, rows) is taken. Every member is needed: without it the gang would not fit, or
+    `admits` would be False. With at most `exact` candidates the result is the first of all sets; also for a gang of one
+    pod without `admits` if no node has too many candidates (`on_one_node`). Otherwise the search ends after `trials`
+    trial placements with the best set so far.
 
-    If victims are found, they are evicted and the gang is placed on the trial; else this is unchanged. Victims are in
-    the order in which they are to be stopped.
+    If victims are found, they are evicted and the gang is placed on the trial; else the trial is unchanged. Victims are
+    in the order in which they are to be stopped.
     """
     own = placer.nodes_of(shape)
     condition = NO_CONDITION if admits is None else admits.condition(pool) if isinstance(admits, QuotaRule) else None

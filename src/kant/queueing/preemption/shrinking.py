@@ -23,7 +23,7 @@ from kant.queueing.preemption.search import Chosen, choose, search
 
 
 def lost_work(cycle: CyclePlan, row: int) -> int:
-    """Return the milli-GPU-seconds of work lost if a running job is stopped or shrunk now; or its price, if set."""
+    """Return the milli-GPU-seconds of work lost by stopping or shrinking a running job now, or its price, if set."""
     if (price := cycle.state.prices.get(row, -1)) >= 0:
         return price
     milli, started, checkpoint = cycle.state.jobs[row, [J_MILLI, J_STARTED, J_CHECKPOINT]].tolist()
@@ -71,7 +71,7 @@ def choose_shrinking_first(
     """Return the best victims among jobs that may be stopped (`pool`) and gangs that may be shrunk (`surplus`), and
     whether the search was exact, so that None proves that there are none.
 
-    First the search stops no gang that it could shrink. If that does not suffice, such gangs may be stopped; one whose
+    First the search stops no gang that it could shrink. If that does not suffice, it may stop such gangs; a gang whose
     floor is still free and within quota runs on with its floor. No gang gives back a pod that is not in the way.
     """
     if cycle.state.books:  # the job may not use devices that are booked for others
