@@ -52,7 +52,7 @@ class OfferedSlot(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """A report of a front end: the slots that it filled; and how many jobs arrived, by the kind of slot that they need."""
+    """A report of a front end: the slots that it filled, and how many jobs arrived, by the kind of slot they need."""
 
     filled: tuple[str, ...] = ()
     arrivals: tuple[tuple[Submission, int], ...] = ()
