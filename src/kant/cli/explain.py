@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DISAGREES = 1
 
 SHOWN = 8
-"""The most nodes and leaf switches that the terminal shows; `--json` has all."""
+"""The maximum number of nodes and leaf switches that the terminal shows; `--json` has all."""
 
 
 def explain(

@@ -29,7 +29,7 @@ def show_jobs(rows: list[Row], now: int, states: str, columns: Sequence[str] = (
 
 
 def columns_of(text: str | None) -> tuple[str, ...]:
-    """Parse the columns of `--format`. Raises InputError for an unknown one."""
+    """Parse the columns of `--format`. Raises InputError for an unknown column."""
     names = tuple(name.strip().lower() for name in text.split(",")) if text is not None else ()
     for name in names:
         if name not in COLUMNS:

@@ -97,8 +97,8 @@ def _terminal() -> dict[str, str]:
 
 
 PLAIN_UP_TO, PLAIN_FUTURES_UP_TO = 2_000, 300
-"""The most nodes with which the kernels in plain Python answer one question sooner than those compiled by Numba, which
-take longer to load than to run. The second number is for questions about the future, which run the kernels more often.
+"""The maximum number of nodes for which kernels in plain Python answer one question sooner than compiled ones, which
+take longer to load than to run. The second number is for forecasts, which run the kernels more often.
 """
 
 

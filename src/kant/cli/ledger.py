@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kant.metrics.result import RunResult
 
 MOST_QUEUES = 6
-"""The most queues shown, those with the longest waits; the summary has all queues."""
+"""The maximum number of queues shown: those with the longest waits. The summary has all queues."""
 
 
 def show_causes(results: Sequence[RunResult]) -> None:

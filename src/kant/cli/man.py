@@ -48,7 +48,7 @@ def _show(page: str) -> None:
 
 
 def pages(*verbs: str) -> dict[str, str]:
-    """Return the pages of `kant` and of its verbs (given ones, or all) by file name, in roff(7) with man(7)."""
+    """Return the pages of `kant` and of its verbs (the given ones, or all) by file name, in roff(7) with man(7)."""
     from kant.cli.verbs import app_of, installed
 
     app = app_of(*(verbs or installed()))

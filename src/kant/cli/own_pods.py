@@ -19,7 +19,7 @@ UNSEEN = (
 )
 NO_REASON_YET = "Kant has not said why yet"
 MOST = 8
-"""The most pods of a job, and the most jobs, that are named."""
+"""The maximum number of pods of a job, and of jobs, that are named."""
 
 
 class OwnPods:

@@ -205,7 +205,7 @@ def picture(graph: Graph, runs: Sequence[StageRun], width: int = WIDTH) -> list[
 
 
 def _bar(name: str, length: int) -> str:
-    """Return the bar of a run with `length` characters, with as much of its name as fits."""
+    """Return the bar of a run: `length` characters, with as much of its name as fits."""
     if length == 1:
         return "│"
     return "├" + (name[: length - 2] if length > 2 else "").center(length - 2, "─") + "┤"

@@ -52,12 +52,12 @@ REPORT = "report.html"
 M_MMAP_THRESHOLD = -3
 """In malloc.h of glibc: each block of at least this size has a memory map of its own."""
 LONGEST_LABEL = 60
-"""The most characters of a label: even with four bytes each, and a number, it is a valid folder name."""
+"""The maximum number of characters of a label: even with four bytes each, and a number, it is a valid folder name."""
 
 
 def give_back_large_blocks() -> None:
-    """Make glibc return freed blocks of a megabyte or more to the system at once; without this it does so only for the
-    first ones.
+    """Make glibc return freed blocks of a megabyte or more to the system at once. By default it does so only for the
+    first blocks.
 
     Otherwise the memory of a table that was replaced by a larger one stays occupied.
     """

@@ -31,7 +31,7 @@ NOTHING = frozenset({
     "--parsable", "--quiet", "--verbose", "--requeue", "--get-user-env", "--export-file", "--no-kill",
     "--wait-all-nodes", "--kill-on-invalid-dep", "--ignore-pbs", "--use-min-nodes", "--spread-job", "--clusters",
 })  # fmt: skip
-"""Options that always hold on one machine, or request nothing."""
+"""Options that need nothing here: on one machine they always hold, or they request nothing."""
 LEFT_OUT = frozenset({
     "--acctg-freq", "--bell", "--constraint", "--contiguous", "--core-spec", "--cores-per-socket", "--cpu-bind",
     "--cpu-freq", "--cluster-constraint", "--delay-boot", "--distribution", "--exclude", "--extra", "--extra-node-info",

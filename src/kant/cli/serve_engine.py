@@ -81,7 +81,7 @@ OPTIONS = {
     "prefix_cache": "--prefix-cache",
     "swap": "--swap",
 }
-"""The options by the names of the settings in vLLM, for messages."""
+"""The options by the names of their settings in vLLM, for messages."""
 
 
 def engine_settings(options: EngineOptions) -> EngineSettings:

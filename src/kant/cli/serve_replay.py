@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kant.experiments.gate import GateVerdict
 
 SLICES, FEWEST = 12, 20
-"""The slices of a day, and the fewest requests of a slice: the P99 of fewer has no meaning."""
+"""The number of slices of a day, and the minimum requests in a slice: the P99 of fewer requests has no meaning."""
 
 DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record`, plain or gzip.")]
 

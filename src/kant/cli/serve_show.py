@@ -129,7 +129,7 @@ def compare_services(runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
 
 
 def _kept(row: dict[str, Any]) -> str:
-    """Return the share of minutes within the objectives according to the engine, and its interval."""
+    """Return the share of minutes within the objectives, as judged by the engine, with its interval."""
     return f"{100 * row['engine']['share']:.2f} ± {196 * row['engine']['error']:.2f} %"
 
 

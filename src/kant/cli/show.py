@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 WIDEST = 10_000
-"""The width of the widest table, in characters."""
+"""The width of the widest possible table, in characters."""
 
 
 class StandardOutput(Console):
@@ -98,7 +98,7 @@ def print_table(
 
 
 SHOWN = 40
-"""The most rows of a long table."""
+"""The maximum number of rows of a long table."""
 
 Show = Callable[[float], str]
 

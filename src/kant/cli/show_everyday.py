@@ -65,7 +65,7 @@ def rests_on(row: dict[str, Any]) -> list[str]:
 
 
 def now_if(found: dict[str, Any]) -> list[str]:
-    """Return lines about what would start a job now; empty for a job that can never start, since its reason says so."""
+    """Return lines about what would start a job now. Empty for a job that can never start, since its reason says so."""
     none = found["none"]
     return [each["sentence"] for each in found["changes"]] or ([none] if none and none.startswith("proven") else [])
 

@@ -54,7 +54,7 @@ def client() -> Any:
 
 
 def job_of(name: str) -> str:
-    """Return Kant's id of a job: the current job's for its SLURM_JOB_ID; for a step such as 12.0, that of its job."""
+    """Return Kant's id of a job: the current job for its SLURM_JOB_ID; the job of a step for a step such as 12.0."""
     own = os.environ.get("KANT_JOB_ID")
     if own and name == os.environ.get("SLURM_JOB_ID"):
         return own

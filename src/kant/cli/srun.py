@@ -160,8 +160,8 @@ def layout(step: SrunRequest, env: Mapping[str, str]) -> tuple[list[int], list[S
 
 
 def gpus_of(step: SrunRequest, env: Mapping[str, str], chosen: list[int], tasks: list[StepProcess]) -> list[list[str]]:
-    """Return the GPUs of each node of the step: those of the job; or, if the step requests some, that many GPUs that no
-    other step of the job uses, waiting until they are free. Empty outside a job. Raises SrunUsageError.
+    """Return the GPUs of each node of the step: those of the job or, if the step requests a number, that many which no
+    other step of the job uses; this waits until they are free. Empty outside a job. Raises SrunUsageError.
     """
     if "KANT_SLOTS" not in env:
         return []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MOST_STAGES = 1_000
 MOST_NAMES = 31
-"""The most stages of a critical path that are printed; of a longer path only the first and the last."""
+"""The maximum number of stages of a critical path that are printed; of a longer path, only the first and the last."""
 
 
 def submit_graph(

@@ -1,1 +1,1 @@
-"""Kant in front of real inference engines: a proxy that routes, holds and scores requests as the simulator does."""
+"""Kant in front of real inference engines: a proxy that routes, holds and orders requests as the simulator does."""

@@ -1,4 +1,4 @@
-"""Lets another process make slow routing decisions, one at a time, while the router goes on serving requests."""
+"""Lets another process make slow routing decisions, one at a time, while this router goes on serving requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Decider(Protocol):
 
 
 class Aside:
-    """Asks a process which backend the first waiting request gets, and places the request when the answer arrives."""
+    """Asks a process which backend the first waiting request gets, and places the request once the answer arrives."""
 
     def __init__(self, process: Decider) -> None:
         self.process = process

@@ -1,7 +1,7 @@
 """Parses requests to an OpenAI-compatible engine as far as routing needs, and formats errors in the API's form.
 
-No content of a body is trusted: invalid fields are left for the engine to reject, and the router itself rejects only a
-body that is not a JSON object.
+No content of a body is trusted. Invalid fields are left for the engine to reject; the router itself rejects only a body
+that is not a JSON object.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST_OUTPUT = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 class RefusedError(Exception):
-    """A request is refused: the HTTP status, a message, OpenAI's error type, and seconds until a retry (0: unknown)."""
+    """A request is refused: HTTP status, message, OpenAI's error type, and seconds until a retry (0: unknown)."""
 
     def __init__(self, status: int, message: str, kind: str, retry_after: int = 0) -> None:
         super().__init__(message)
@@ -74,9 +74,9 @@ class Ask:
         return max(1, self.ids + round(len(self.text) / bytes_per_token))
 
     def blocks(self, adapter: str, bytes_per_token: float) -> tuple[list[int], float]:
-        """Return the hash chain of the prompt's blocks, and the tokens of each block.
+        """Return the hash chain of the prompt's blocks, and the number of tokens in a block.
 
-        The first hash names the adapter, if there is one. Different `tools` or a different `cache_salt` of vLLM give
+        The first hash names the adapter, if there is one. Different `tools`, or a different `cache_salt` of vLLM, give
         different hashes, as in the prefix caches of engines.
         """
         apart = {name: self.fields[name] for name in ("cache_salt", "tools") if self.fields.get(name)}
@@ -89,9 +89,9 @@ class Ask:
         return ([hash(adapter), *found] if adapter else found), tokens
 
     def yield_to(self, priority: int) -> None:
-        """Set this priority (lower first) in request and body, unless the client asks for a less urgent one.
+        """Set this priority (lower goes first) in request and body, unless the client asks for a less urgent one.
 
-        At 0, a body without a priority is left unchanged, since that is the engines' default.
+        If the priority is 0, a body that has none is not changed, since 0 is the engines' default.
         """
         said = self.fields.get("priority")
         known = isinstance(said, int | float) and not isinstance(said, bool)
@@ -194,7 +194,7 @@ class EventCount:
     """Counts the tokens of a stream of server-sent events, however it is split into pieces.
 
     Each event counts as a token, except the final `[DONE]`, events without choices, and the first event of a chat,
-    which only has the role. A final event with `usage` corrects the count.
+    which has only the role. A final event with `usage` corrects the count.
     """
 
     __slots__ = ("events", "finished", "tail", "usage")
@@ -248,7 +248,7 @@ class EventCount:
 class NamedEventCount(EventCount):
     """Counts the tokens of a stream whose events are named: Anthropic's messages, and responses.
 
-    Each delta event counts as one token: a piece of a content block, of a text or of tool arguments.
+    Each delta event counts as one token. It has a piece of a content block, of a text or of tool arguments.
     """
 
     __slots__ = ()
@@ -268,7 +268,7 @@ def count_for(path: str) -> EventCount:
 
 LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
 MOST_EVENT = 1 << 20
-"""How many bytes of an incomplete event are kept; of a longer event, only the last ones."""
+"""How many bytes of an incomplete event are kept. Of a longer event, only the last bytes are kept."""
 
 
 class _Usage(msgspec.Struct):

@@ -1,10 +1,10 @@
 """Sends one request to one backend, and passes the response on to the client.
 
-Requests to engines change only caches, so a duplicate is safe for its client. It is not safe for engines: the request
-may have crashed the first one. So once a byte was sent to a backend, the request is sent again only if the backend
-refused it (429, 503), or if the connection closed before any byte of the response and the backend then answers `GET
-/health` on a new connection: only the connection failed. A request that crashed its engine gets a 502, so one request
-crashes at most one engine.
+Requests to engines change only caches, so sending a request twice does no harm to its client. It may harm engines,
+since the request may have crashed the first one. So once a byte was sent to a backend, the request is sent again only
+in two cases: the backend refused it (429, 503); or the connection closed before any byte of the response, and the
+backend answers `GET /health` on a new connection, so only the connection failed. A request that crashed its engine gets
+a 502. So one request crashes at most one engine.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ MOST_ANSWER = 64 << 20
 """The most bytes of a response that is not streamed."""
 
 REFUSALS = frozenset({429, 503})
-"""Statuses with which a backend says that it has not accepted a request."""
+"""Statuses by which a backend says that it has not accepted a request."""
 
 HOP_BY_HOP = frozenset(
     ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
      "transfer-encoding", "upgrade", "content-length")
 )  # fmt: skip
-"""Headers of a single connection (RFC 9110, 7.6.1)."""
+"""Headers that concern only a single connection (RFC 9110, 7.6.1)."""
 
 REQUEST_ID = "x-request-id"
 NOT_SENT = HOP_BY_HOP | {"host", "accept-encoding", "expect", "content-encoding", "content-type", REQUEST_ID}
 """Request headers that are not forwarded: hop-by-hop headers, and headers that the proxy sets itself."""
 
 BREAKS = frozenset("\r\n\0")
-"""Characters that would split a header; no server accepts them."""
+"""Characters that would end a header. No server accepts them in a value."""
 
 PRESSURE = 256 << 10
-"""The most unsent bytes for a client before reading from its engine is paused."""
+"""The maximum number of unsent bytes for a client. Beyond it, reading from the client's engine is paused."""
 
 BACKEND = "x-kant-backend"
 CONNECT_S = 5.0
 
 
 class BackendLostError(Exception):
-    """A backend did not respond, or broke off; `status` is the status for the client."""
+    """A backend did not respond, or broke off its response. `status` is the status for the client."""
 
     def __init__(self, why: str, status: int = 502) -> None:
         super().__init__(why)
@@ -68,7 +68,7 @@ class BackendLostError(Exception):
 
 
 class ElsewhereError(BackendLostError):
-    """A backend did not accept the request, which may be sent to another one."""
+    """A backend did not accept the request, so it may be sent to another backend."""
 
 
 class Attempt:
@@ -173,7 +173,7 @@ class Attempt:
                 connection.close()
 
     def _expired(self, error: TimedOutError) -> None:
-        """Close the connection of a response that takes too long, which ends the request on the backend."""
+        """Close the connection if the response takes too long. This ends the request on the backend."""
         assert self.connection is not None
         if self.relief is not None and self.client is not None:  # reading was paused because the client does not read
             self.client.abort()
@@ -182,7 +182,7 @@ class Attempt:
             self.connection.fail(error)
 
     def _may_retry(self) -> bool:
-        """Whether the request may be retried; if so, uses up some of the retry budget."""
+        """Whether the request may be retried. If so, a part of the retry budget is used up."""
         if self.retries.left <= 0:
             return False
         allowed = self.retries.take(self.proxy.in_flight)
@@ -216,7 +216,7 @@ class Attempt:
         return kept
 
     async def _stream(self, connection: Connection, head: Head) -> None:
-        """Pass each piece of a stream on as it arrives; the response to the client starts with the first piece."""
+        """Pass each piece of a stream on as it arrives. The response to the client starts with the first piece."""
         begun = self.begun = asyncio.get_running_loop().create_future()
         whole = connection.pieces(self._take)
         whole.add_done_callback(lambda _: self._begin())
@@ -237,7 +237,7 @@ class Attempt:
         try:
             await whole
         except TimedOutError:
-            if not self.count.finished:  # of a finished stream the client has everything
+            if not self.count.finished:  # the client has got all of a finished stream
                 raise
         if not (head.framed or self.count.finished):  # without framing, only [DONE] shows the end
             raise UpstreamError("its stream has no end")
@@ -271,7 +271,7 @@ class Attempt:
             self.begun.set_result(None)
 
     async def _relieve(self) -> None:
-        """Pause reading from the engine until the slower client has caught up."""
+        """Pause reading from the engine until the client, which is slower, has caught up."""
         assert self.connection is not None
         self.connection.hold(True)
         try:
@@ -314,7 +314,7 @@ class Attempt:
             self.entry.span.note("first token")
 
     def _over(self, status: int, output: int | None, usage: tuple[int, int] | None, said: bool = True) -> None:
-        """Finish a complete response: its capacity on the backend is freed before the client gets the last byte."""
+        """Finish a complete response. Its capacity on the backend is freed before the client gets the last byte."""
         good = judged(status)
         if good is not None:
             self.proxy.answered(self.placed, good and said)

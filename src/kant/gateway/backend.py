@@ -20,9 +20,9 @@ STATE = frozenset({"up", "draining", "leaving", "models"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits: `in_flight`: requests on one backend; `held`: requests that wait in the router; `at_once`: all requests.
+    """Limits on requests: `in_flight` on one backend, `held` (waiting in the router), and `at_once` (both together).
 
-    A backend gets no more while its KV is full, or if a first token is expected after more than `first_token_s`.
+    A backend gets no more requests while its KV is full, or if a first token is expected only after `first_token_s`.
     """
 
     in_flight: int = 1 << 20
@@ -81,9 +81,9 @@ class Backend:
         return not model or self.models is None or model in self.models
 
     def _share_out(self, used: int, waiting: int) -> None:
-        """Estimate the progress of requests whose responses this router does not see, from `used` tokens of KV.
+        """Estimate the progress of requests whose responses this router does not see, if they use `used` tokens of KV.
 
-        Of these requests, the newest `waiting` ones have no KV; the others are assumed to have equally long outputs.
+        The newest `waiting` of these requests have no KV. The others are assumed to have outputs of equal length.
         """
         unseen = [placed for placed in self.rows.values() if placed.unseen]
         running = unseen[: max(0, len(unseen) - waiting)]
@@ -104,12 +104,12 @@ class Backend:
         return requests, tokens, pending
 
     def add_up(self) -> None:
-        """Set the totals that the router uses to include the load of peers and other clients."""
+        """Set the totals that the router uses, which include the load from peers and from other clients."""
         requests, tokens, pending = self._of_peers()
         self.site.beside(requests + self.clients[0], tokens + self.clients[1], pending)
 
     def compare(self, scraped: Scraped, own_requests: int, own_tokens: int) -> None:
-        """Estimate the load that comes from neither this router nor its peers: the least excess in three scrapes."""
+        """Estimate the load from clients of no router in this group: the smallest excess in three scrapes."""
         self.scraped, self.measured = scraped, True
         if scraped.blocks and scraped.block_size:
             self.site.resize(replace(self.site.settings, num_blocks=scraped.blocks, block_size=scraped.block_size))
@@ -126,7 +126,7 @@ class Backend:
 class Opinion(NamedTuple):
     """The backend that the shadow would have chosen, or None if it would have held the request.
 
-    `later_s`: by how many seconds its first token would come later, by the latency model; below 0: earlier.
+    `later_s`: how many seconds later its first token would come, by the latency model; negative: earlier.
     """
 
     backend: int | None
@@ -151,11 +151,11 @@ class Placement:
     """The urgency of its tenant's requests, lower first."""
     came: float = 0.0
     deadline_s: float = math.inf
-    """Seconds from arrival within which its client wants the first token."""
+    """The number of seconds after arrival within which its client wants the first token."""
     due: float = 0.0
     """When it is refused if still held, in dispatcher seconds; of equal priorities, the earliest `due` goes first."""
     blocks: Sequence[int] = ()
-    """The hash chain of its prompt, if the router uses it."""
+    """The hash chain of its prompt, if the router uses prefixes."""
     block_tokens: float = 0.0
     adapter: bool = False
     """Whether the first of `blocks` stands for the adapter."""
@@ -173,7 +173,7 @@ class Placement:
     opinion: Opinion | None = None
     """What the shadow router would have decided, if there is a shadow."""
     tests: bool = False
-    """Whether it is the test request whose response decides if an ejected backend returns to service."""
+    """Whether it is the test request whose response decides whether an ejected backend returns to service."""
 
     @property
     def size(self) -> float:

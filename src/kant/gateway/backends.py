@@ -1,4 +1,4 @@
-"""Tracks backends: a source lists them, and each is scraped while it exists."""
+"""Tracks backends: a source lists them, and each backend is scraped as long as it exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kant.gateway.looks import look_at
 from kant.serving.routers.prefix import PrefixAware
 
 Addresses = Mapping[str, bool]
-"""For each URL, whether the backend may get new requests; a leaving backend may not, and finishes those it has."""
+"""For each URL, whether the backend may get new requests. A leaving backend may not, but finishes those that it has."""
 
 
 class Source(Protocol):
@@ -31,7 +31,7 @@ class Source(Protocol):
 
 
 class Backends:
-    """The backends of a dispatcher, each with its scraping task; the source may change them."""
+    """The backends of a dispatcher, each with its scraping task. The source may change the list of backends."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Backends:
         self.following: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start to scrape, to follow the source, and to exchange loads with other routers; start the deciding process.
+        """Start scraping, following the source, exchanging loads with other routers, and the process that decides.
 
-        Raises InputError if the source cannot be read at first, or the address of the exchange is taken.
+        Raises InputError if the source cannot be read at the start, or the address for the exchange is taken.
         """
         if self.dispatcher.aside is not None:
             await self.dispatcher.aside.open(self.dispatcher)

@@ -1,8 +1,8 @@
 """Decides which backend gets a request, and when: applies the simulator's policy and router to real engines.
 
-An arriving request gets its priority from the policy. The router then chooses among the backends that are up, serve its
-model and have capacity. If there is none, or the router or the policy holds the request, it waits in priority order.
-This module reads neither a clock nor the network: its caller reports arrivals, output and ends.
+An arriving request gets its priority from the policy. The router then chooses among the backends that are up, serve the
+request's model and have capacity. If there is none, or if the router or the policy holds the request, it waits in the
+order of priority. This module reads neither a clock nor the network: its caller reports arrivals, output and ends.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ MOST_AGAIN_S = 60
 """The maximum of `Retry-After`, in seconds."""
 
 MOST_BACKENDS, MOST_KNOWN = 1 << 14, 64
-"""Maximum numbers of backends, and of models in the cache of usable backends (clients choose the names of models)."""
+"""The maximum number of backends, and of models in the cache of usable backends (clients choose names of models)."""
 
 FIRST_GUESS = 256.0
-"""The assumed output tokens before any output was seen."""
+"""The number of output tokens that is assumed before any output was seen."""
 
 FORGETS = 0.02
 """The weight of the latest response in the running averages."""
 
 RANKS, MIDDLE = 128.0, 256.0
-"""Scale and offset that turn a trained ranker's scores, small numbers around 0, into positive numbers of the size of
-token counts: priorities are rounded to whole numbers.
+"""Scale and offset that turn a trained ranker's scores, small numbers around 0, into positive numbers of the magnitude
+of token counts, because priorities are rounded to whole numbers.
 """
 
 
@@ -116,8 +116,8 @@ class Dispatcher:
     def come(self, ask: Ask, predicted: float | None = None, tenant: str = "", level: int = 0) -> Placement:
         """Register a request without placing it. `predicted` is the predicted output in tokens (None: unknown).
 
-        `tenant` is the unit of fair sharing, and `level` the urgency of its requests, lower first. Raises RefusedError
-        if too many requests are active.
+        `tenant` is the unit of fair sharing; `level` is the urgency of its requests (lower goes first). Raises
+        RefusedError if too many requests are active.
         """
         if self.count == 0:
             self.began = self.now
@@ -143,7 +143,7 @@ class Dispatcher:
         return placed
 
     def sent_priority(self, placed: Placement) -> int | None:
-        """Return vLLM's `priority` of a request; None if the policy sets none, and the client's value applies."""
+        """Return vLLM's `priority` for a request. None if the policy sets none, so that the client's value applies."""
         if not self.policy.by_priority:
             return None
         return int(max(-PRIORITIES, min(round(placed.priority), PRIORITIES)))
@@ -151,7 +151,7 @@ class Dispatcher:
     def offer(self, placed: Placement) -> bool:
         """Place a request now (True), or hold it (False): then the future `placed.placed` ends when it gets a backend.
 
-        Raises RefusedError if no backend has its model, too many are held, or its deadline cannot be met.
+        Raises RefusedError if no backend has its model, too many requests are held, or its deadline cannot be met.
         """
         model = placed.ask.model
         if self._too_late(placed):
@@ -203,15 +203,15 @@ class Dispatcher:
             future.set_exception(refused)
 
     def in_service(self, model: str, without: frozenset[int]) -> list[Backend]:
-        """Return the backends that may get a request for a model, with or without capacity.
+        """Return the backends that may get a request for a model, whether or not they have capacity.
 
-        Ejected backends are included only if no other is left; then all of them are, as in Envoy's panic mode.
+        Ejected backends are included only if no other backend is left. Then all of them are, as in Envoy's panic mode.
         """
         may = [b for b in self.backends if b.open and b.serves(model) and b.number not in without]
         return [b for b in may if b.health.accepts(self.now)] or may
 
     def usual(self, model: str) -> tuple[list[Backend], Sites]:
-        """Return the backends that may get any request for a model; cached until a backend changes."""
+        """Return the backends that may get any request for a model. The result is cached until a backend changes."""
         known = self._known.get(model)
         if known is None:
             known = self._with_loads(self.in_service(model, frozenset()))
@@ -242,7 +242,7 @@ class Dispatcher:
         return self._with_loads(open_now)
 
     def _admits(self, backend: Backend, placed: Placement) -> bool:
-        """Whether the policy admits a request next to those that the backend has."""
+        """Whether the policy admits a request beside those that the backend has."""
         rows = list(backend.rows)
         if not rows:
             return True
@@ -282,7 +282,7 @@ class Dispatcher:
         )  # fmt: skip
 
     def expect(self) -> None:
-        """Mark requests whose responses are not seen as started once their predicted first token is due."""
+        """Mark requests with unseen responses as started once their predicted first token is due."""
         while self.expected and self.expected[0][0] <= self.now:
             _, _, placed, backend = heapq.heappop(self.expected)
             if placed.backend is backend:
@@ -301,14 +301,14 @@ class Dispatcher:
         self.shares.charge(placed.tenant, placed.prompt, placed.predicted)
 
     def ask_again(self) -> None:
-        """Place held requests in priority order, until one must still wait; each model has its own queue."""
+        """Place held requests in the order of priority, until one must still wait. Each model has its own queue."""
         for model, queue in list(self.held.items()):
             queue.place(self._released)
             if not queue:
                 del self.held[model]
 
     def _released(self, placed: Placement) -> bool:
-        """Place a held request and wake its handler; return False if it must still wait."""
+        """Place a held request and wake its handler. Returns False if it must still wait."""
         assert placed.placed is not None
         if placed.placed.cancelled():  # the waiting handler was cancelled, and will end the request
             placed.placed = None
@@ -321,7 +321,7 @@ class Dispatcher:
         return True
 
     def move(self, placed: Placement, other: Backend) -> None:
-        """Move a request to the backend that served it, after the one it was first sent to failed."""
+        """Move a request to the backend that served it, after the backend to which it was first sent has failed."""
         assert placed.backend is not None
         self.answered(placed, False)
         if placed.tests:
@@ -334,20 +334,20 @@ class Dispatcher:
         self._let_go()
 
     def said(self, placed: Placement, done: int) -> None:
-        """Report that `done` tokens of its output have arrived."""
+        """Report that `done` tokens of a request's output have arrived."""
         if placed.backend is not None:
             placed.backend.site.said(placed.row, done)
             if placed.tests:
                 self._tested(placed, placed.backend)  # it responds: the next test request may be sent
 
     def counted(self, before: Scraped, now: Scraped) -> None:
-        """Update the mean output length from two scrapes of an engine, if this router does not see all responses."""
+        """Update the mean output length from two scrapes of an engine, if this router does not see every response."""
         ended, tokens = now.ended - before.ended, now.generated - before.generated
         if self.unseen and before.ended and ended > 0 and tokens > 0:
             self.output += min(FORGETS * ended, 1.0) * (tokens / ended - self.output)
 
     def passed(self, placed: Placement) -> None:
-        """End a request whose response is not seen: its output counts as predicted."""
+        """End a request whose response is not seen. Its output counts as long as predicted."""
         if not placed.over:
             self.said(placed, max(1, round(placed.predicted)))
             self.end(placed, None)
@@ -355,7 +355,7 @@ class Dispatcher:
     def answered(self, placed: Placement, good: bool) -> float:
         """Report that a request's backend responded well, or failed.
 
-        Returns the seconds for which the backend is ejected because of this failure; 0.0 if it is not ejected.
+        Returns for how many seconds the backend is ejected because of this failure; 0.0 if it is not ejected.
         """
         backend = placed.backend
         if backend is None:
@@ -377,7 +377,7 @@ class Dispatcher:
         return health.lasts
 
     def _watch_panic(self) -> None:
-        """Log once when every open backend is ejected, so that all are used, and record when that ends."""
+        """Log once when every open backend is ejected, so that all of them are used. Also note when that is over."""
         self._known.clear()
         opened = [backend.health.ejected for backend in self.backends if backend.open]
         panics = bool(opened) and all(opened)
@@ -391,7 +391,7 @@ class Dispatcher:
         placed.tests = backend.health.tested = False
 
     def take_back(self, placed: Placement) -> int:
-        """Remove a request from its backend or from its queue; it may be offered again. Returns its tokens so far."""
+        """Remove a request from its backend or queue; it may be offered again. Returns its output tokens so far."""
         done = 0
         if placed.backend is not None:
             if placed.tests:
@@ -421,7 +421,7 @@ class Dispatcher:
     def end(self, placed: Placement, output: int | None, prompt: int | None = None) -> None:
         """End a request after `output` tokens (None: it failed). `prompt`: prompt tokens as counted by the engine.
 
-        Held requests are then tried again. A second call does nothing.
+        Held requests are then tried again. Calling this a second time does nothing.
         """
         if placed.over:
             return
@@ -451,8 +451,8 @@ class Dispatcher:
     def replace_backends(self, addresses: Mapping[str, bool]) -> None:
         """Replace the list of backends, each with whether it may get new requests.
 
-        A backend that may not, or that is no longer listed, keeps its requests; it is removed once it has none and is
-        not listed.
+        A backend that may not get new requests, or is no longer listed, keeps the requests that it has. Once it has
+        none and is not listed, it is removed.
         """
         known = {backend.url: backend for backend in self.backends}
         for url, may in addresses.items():
@@ -476,14 +476,14 @@ class Dispatcher:
         self.backends = [backend for backend in self.backends if not backend.gone]
 
     def unreachable(self, backend: Backend) -> None:
-        """Record that no connection to a backend can be opened: it gets no requests until a scrape succeeds. Requests
-        that it already has continue."""
+        """Record that no connection to a backend can be opened. It gets no requests until a scrape succeeds; the
+        requests that it has continue."""
         backend.up = False
         self.router.forget(backend.number)  # it may return with an empty cache
         self._watch_panic()
 
     def lost(self, backend: Backend) -> None:
-        """Record that a backend no longer responds: it gets no requests, and its requests are withdrawn."""
+        """Record that a backend no longer responds. It gets no requests, and those that it has are withdrawn."""
         self.unreachable(backend)
         for placed in list(backend.rows.values()):
             if placed.withdraw is not None:

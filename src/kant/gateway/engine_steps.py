@@ -1,7 +1,7 @@
-"""Measures step times of a real engine from outside: prompts of chosen lengths, and decoding at chosen concurrency.
+"""Measures step times of a real engine from outside: prompts of given lengths, and decoding at given concurrency.
 
-A single prompt that fits in one step takes one step until its first token; the time includes the network and the
-engine's API. While a set of requests decodes, each step gives each of them one token.
+A single prompt that fits in one step takes one step until its first token; the measured time includes the network and
+the engine's API. While several requests decode, each step gives each of them one token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IDS = range(100, 30_000)
 """Token ids that are text in every vocabulary. Prompts of random ids are in no prefix cache."""
 
 OUTPUT = 24
-"""Tokens that each request decodes while all requests of its load decode; these steps are timed."""
+"""The number of tokens that each request decodes while all requests of its load decode. These steps are timed."""
 
 Row = tuple[float, float, float, float]
 
@@ -68,7 +68,7 @@ def row_of(load: Load, times: Sequence[Sequence[float]]) -> Row | None:
 
 
 async def measured(url: str, max_tokens: int, seconds: float) -> tuple[list[Row], str, int]:
-    """Measure an engine for `seconds`: return the measured steps, the name of its model, and the size of its KV cache
+    """Measure an engine for `seconds`. Returns the measured steps, the name of its model, and the size of its KV cache
     in tokens (0: not reported). Raises InputError."""
     draw, end, found = random.Random(1), time.monotonic() + seconds, []
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)

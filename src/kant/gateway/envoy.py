@@ -1,8 +1,8 @@
-"""The messages of Envoy's external processing, as far as an endpoint picker needs them.
+"""The messages of Envoy's external processing that an endpoint picker needs.
 
-The classes are created at import from a table of fields: names and numbers are those of Envoy's
+The classes are created at import from a table of fields. Names and numbers are those of Envoy's
 external_processor.proto, base.proto and http_status.proto (envoyproxy/data-plane-api, Apache-2.0) and of gRPC's
-health.proto. Other parts of Envoy's messages are unknown fields, which protobuf keeps.
+health.proto. All other parts of Envoy's messages are unknown fields, which protobuf keeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Exchanges loads over UDP with other routers in front of the same engines: what each has sent to each engine.
+"""Exchanges loads over UDP with other routers of the same engines: what each router has sent to each engine.
 
-Each router sends its whole load on each engine, twenty times a second, so lost or late datagrams do no harm. A peer
-that has been silent for a while no longer counts; its requests then show in the engines' metrics.
+Each router sends its whole load on each engine twenty times a second, so lost or late datagrams do no harm. A peer that
+has been silent for a while no longer counts; by then its requests show in the engines' metrics.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ SILENT_S = 1.0
 """Seconds without a datagram after which a peer no longer counts."""
 
 RESOLVE_S = 5.0
-"""Seconds between two look-ups of the peers' names: one name may have many addresses, which change."""
+"""Seconds between two look-ups of the peers' names. A name may have many addresses, and they may change."""
 
 AT_ONCE = 500
-"""The most engines in a datagram, whose size is limited to 64 KiB."""
+"""The maximum number of engines in a datagram, whose size is limited to 64 KiB."""
 
 Address = tuple[str, int]
 Load = tuple[int, int, int]
@@ -48,7 +48,7 @@ _DECODER, _ENCODER = msgspec.msgpack.Decoder(Heard), msgspec.msgpack.Encoder()
 
 
 def count(backends: Iterable[Backend], peer: int, loads: Mapping[str, Load] | None) -> None:
-    """Record the load of another router on some backends, by URL; None: the router is silent."""
+    """Record the load of another router on some backends, by URL. None: that router is silent."""
     for backend in backends:
         before = backend.peers.get(peer)
         load = None if loads is None else loads.get(backend.url, before)
@@ -105,7 +105,7 @@ class Gossip(asyncio.DatagramProtocol):
             await asyncio.sleep(EVERY_S)
 
     async def _resolve(self) -> None:
-        """Look up the peers' names; if that fails, the last known addresses stay."""
+        """Look up the peers' names. If that fails, the last known addresses stay in use."""
         found: set[Address] = set()
         for host, port in self.peers:
             try:

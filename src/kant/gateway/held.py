@@ -1,4 +1,4 @@
-"""Queues of held requests of one model: tenants take turns; a tenant's order is priority, deadline, then arrival."""
+"""Queues of held requests for one model. Tenants take turns; a tenant's order is priority, deadline, then arrival."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Group = tuple[int, str]
 """A level of urgency and a tenant."""
 
 SLACK = 64
-"""How many stale entries a heap may always keep, however small it is."""
+"""How many stale entries a heap may always keep, even if it is small."""
 
 
 def held_for(router: Router, shares: Shares) -> Held:
@@ -54,7 +54,7 @@ class Held(ABC):
 
     @abstractmethod
     def place(self, ask: Callable[[Placement], bool]) -> None:
-        """Call `ask` for waiting requests in order, while more may be placed; remove those that get a backend."""
+        """Call `ask` for waiting requests in order, as long as more may be placed. Remove those that get a backend."""
 
     def changed(self, placed: Placement) -> None:
         """Record that the usage of a request's tenant has decreased."""
@@ -68,9 +68,9 @@ class Held(ABC):
 class HeldInTurns(Held):
     """Tenants take turns: the least served tenant of the most urgent level.
 
-    Of a tenant's requests, the one of the best priority goes first; among equals, the one with the earliest deadline
+    Of a tenant's requests, the one with the best priority goes first; among equals, the one with the earliest deadline
     (EDF). There is a heap for each tenant, and one for their turns. Stale entries are dropped or corrected when they
-    reach the top; a tenant's heap is also rebuilt when half of it is stale.
+    reach the top; a tenant's heap is also rebuilt once half of it is stale.
     """
 
     def __init__(self, shares: Shares) -> None:
@@ -97,7 +97,7 @@ class HeldInTurns(Held):
         heapq.heappush(self.queues[group], placed.key)
 
     def changed(self, placed: Placement) -> None:
-        """Update a tenant's turn: its usage is lower than recorded, or it starts to wait."""
+        """Update a tenant's turn, after its usage has become lower than recorded or it has started to wait."""
         if (placed.level, placed.tenant) in self.queues:
             heapq.heappush(self.turns, (placed.level, self.shares.of(placed.tenant), placed.tenant))
             if len(self.turns) > 2 * len(self.queues) + SLACK:
@@ -158,7 +158,7 @@ class HeldInTurns(Held):
 class HeldBySize(Held):
     """A sorted list in which a request may overtake those before it if it is smaller than all of them.
 
-    Inserting moves all later entries, 16 bytes each: for 10,000 requests that takes as long as ten function calls.
+    An insertion moves all later entries, 16 bytes each. For 10,000 requests this takes as long as ten function calls.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
-"""Follows engines' prefix caches: the KV events of vLLM and SGLang, over ZMQ.
+"""Follows engines' prefix caches by the KV events of vLLM and SGLang, over ZMQ.
 
-Both publish batches of arrays in msgpack (vllm/distributed/kv_events.py, 0.32; SGLang has the same): which blocks of
-tokens were stored after which, and which were removed. The events contain the tokens, so the blocks are hashed again in
-the router's way, and the index matches the engine. For text prompts, and for adapters, which events name by an internal
-number, the router does not know the tokens. For these the index still uses the requests that were sent.
+Both engines publish batches of msgpack arrays (vllm/distributed/kv_events.py, 0.32; SGLang has the same): which blocks
+of tokens were stored after which, and which were removed. Events contain the tokens, so the blocks can be hashed in the
+router's own way, and the index matches the engine. The router does not know the tokens of text prompts, nor those for
+adapters, which events name by an internal number. For these the index relies on the requests that were sent.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("kant.gateway")
 
 ON_GPU = (None, "GPU")
-"""The media of blocks that count as cached; blocks in host memory do not."""
+"""The media of blocks that count as cached. Blocks in host memory do not count."""
 
 Name = int | bytes
-"""An engine's name of a block."""
+"""The name that an engine gives to a block."""
 
 
 class BlockStored(msgspec.Struct, array_like=True, tag=True):
@@ -62,7 +62,7 @@ _BATCH = msgspec.msgpack.Decoder(_Batch)
 
 
 class EngineEvents:
-    """Applies the events of one engine to the index; `missed` counts lost batches.
+    """Applies the events of one engine to the index. `missed` counts lost batches.
 
     `most` returns how many blocks of the index fit in the KV cache of the engine.
     """

@@ -18,7 +18,7 @@ MISSED = 3
 
 
 async def look_at(backend: Backend, dispatcher: Dispatcher, session: aiohttp.ClientSession, every_s: float) -> None:
-    """Scrape a backend until it is gone; it is lost after `MISSED` failed scrapes, and found by the next success."""
+    """Scrape a backend until it is gone. After `MISSED` failed scrapes it is lost, until the next scrape succeeds."""
     missed = 0
     while not backend.gone:
         try:
@@ -55,7 +55,7 @@ async def _look(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Clien
 def looked(
     backend: Backend, dispatcher: Dispatcher, scraped: Scraped, then: list[Placement], before: tuple[int, int]
 ) -> None:
-    """Process a backend's metrics; when they were requested it had the requests `then`, and the load `before`."""
+    """Process a backend's metrics. When they were requested, it had the requests `then` and the load `before`."""
     dispatcher.counted(backend.scraped, scraped)
     over = [placed for placed in then if placed.unseen][: max(0, len(then) - scraped.requests)]
     for placed in over:  # the engine has fewer requests than were sent, so the oldest have ended

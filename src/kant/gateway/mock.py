@@ -1,7 +1,7 @@
-"""A mock engine without a GPU: an OpenAI-compatible server that responds with the simulator's timing.
+"""A mock engine without a GPU: an OpenAI-compatible server that responds at the times of the simulator.
 
 It runs `kant.serving.engine` by the machine's clock, or by an external clock (`conducted`): `POST /clock {"until":
-SECONDS}` advances it to that time and responds once all tokens until then are sent. Each token is the word `tok`; the
+SECONDS}` advances it to that time, and responds once all tokens until then are sent. Each token is the word `tok`; an
 output has `max_tokens` tokens.
 """
 
@@ -51,7 +51,7 @@ class MockEngine:
     def __init__(self, settings: EngineSettings, policy: Policy, model: str, conducted: bool, speed: float) -> None:
         if not 0 < speed <= 1e6:
             raise InputError("--speed", "a number above 0", speed)
-        with compiling_ahead():  # otherwise the first requests, and all scrapes, would wait for the compilation
+        with compiling_ahead():  # otherwise the first requests and all scrapes would wait for it
             trial = Engine(settings)
             trial.add(0.0, 1, 1)
             trial.run()
@@ -230,7 +230,7 @@ class MockEngine:
         return web.Response(text="\n".join(lines) + "\n")
 
     async def clock(self, _: web.Request) -> web.Response:
-        """Return the counts of requests, tokens and live requests, the time, and two fields of the latest request."""
+        """Return the counts of requests, tokens and live requests; the time; and two fields of the latest request."""
         state = self.engine.state
         said = int(self.engine.requests[: self.engine.count, c.DONE].sum())
         live = int(state[c.RUNS] + state[c.WAITS])
@@ -251,7 +251,7 @@ class MockEngine:
 
 
 async def serve(mock: MockEngine, host: str, port: int, ready: asyncio.Future[int] | None = None) -> None:
-    """Serve until cancelled; the future `ready` gets the port."""
+    """Serve until cancelled. The future `ready` gets the port."""
     runner = web.AppRunner(mock.application(), access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     driver: asyncio.Task[None] | None = None

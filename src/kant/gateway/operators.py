@@ -1,4 +1,4 @@
-"""A client of the operators' API of routers (`kant serve route --operators`), with the standard library alone."""
+"""A client of the operators' API of routers (`kant serve route --operators`), with only the standard library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARRIVALS = re.compile(
     r" ([0-9.eE+]+)$",
     re.MULTILINE,
 )
-"""The number of arrived requests, as counted by a router, or by an Envoy with the configuration of deploy/envoy.yaml.
+"""The number of arrived requests, as counted by a router, or by an Envoy configured as in deploy/envoy.yaml.
 """
 
 

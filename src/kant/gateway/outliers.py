@@ -1,8 +1,8 @@
-"""Outlier detection: a backend that fails several requests in a row gets no requests for a while, then one as a test.
+"""Outlier detection: a backend that fails several requests in a row gets none for a while, then one as a test.
 
-The rules are Envoy's consecutive failures and ejection times (Envoy, "Outlier detection"), with a doubling time as in
+The rules are Envoy's consecutive failures and ejection times (Envoy, "Outlier detection"), with times that double as in
 circuit breakers. `/health` checks cannot replace them: an engine that fails each request at once may pass every check,
-and has the fewest requests of all.
+and so gets the most requests, since it has the fewest.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CLIENTS_OWN = frozenset({501, 505})
-"""Statuses from 501 on with which an engine says that it does not support the request."""
+"""Statuses from 501 on by which an engine says that it does not support the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ejection:
     """When a backend is ejected, and for how long.
 
-    `after`: consecutive failures that eject it, 0: never. `base_s`: seconds of the first ejection. Each further one
-    takes twice as long, at most `most_s` seconds. A backend that stays in service for longer than its last ejection
-    starts with `base_s` again.
+    `after` consecutive failures eject a backend (0: never). `base_s` is the duration of its first ejection in seconds.
+    Each further ejection lasts twice as long, but at most `most_s` seconds. A backend that stays in service for longer
+    than its last ejection lasted starts with `base_s` again.
     """
 
     after: int = 3
@@ -41,7 +41,7 @@ class Health:
     since: float = 0.0
     """When it returned to service after its latest ejection, in seconds by the dispatcher's clock."""
     sent: int = 0
-    """The number of the last request sent before it was ejected: responses up to that number are ignored."""
+    """The number of the last request sent before it was ejected. Responses up to this number are ignored."""
     tested: bool = False
     """Whether a test request is in flight."""
 
@@ -50,7 +50,7 @@ class Health:
         return not self.ejected or (now >= self.until and not self.tested)
 
     def good(self, sent: int, now: float) -> bool:
-        """Record a good response to request `sent`; return whether that returns the backend to service."""
+        """Record a good response to request `sent`. Returns whether this returns the backend to service."""
         if self.ejected and sent <= self.sent:
             return False
         back, self.ejected = self.ejected, False
@@ -60,7 +60,7 @@ class Health:
         return back
 
     def bad(self, sent: int, now: float, latest: int, rule: Ejection) -> bool:
-        """Record that request number `sent`, of `latest` so far, has failed; return whether that ejects the backend."""
+        """Record that request `sent` (of `latest` so far) has failed. Returns whether this ejects the backend."""
         if self.ejected:
             if sent <= self.sent or now < self.until:
                 return False
@@ -77,7 +77,7 @@ class Health:
 
 
 def judged(status: int) -> bool | None:
-    """Whether a status is a good sign for its backend; None if it says nothing about the backend, as 404 or 429."""
+    """Whether a status speaks for its backend (True) or against it (False); None if it says nothing, as 404 or 429."""
     if status >= 500:
         return None if status in CLIENTS_OWN else False
     return True if status < 400 else None

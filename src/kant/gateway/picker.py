@@ -1,11 +1,11 @@
 """An endpoint picker for the Gateway API Inference Extension: Envoy asks, and the dispatcher chooses the engine.
 
 The protocol is version 1.0.0 of kubernetes-sigs/gateway-api-inference-extension, docs/proposals/004-endpoint-picker-
-protocol: Envoy's ext_proc with streamed bodies. A request's head is answered once its body is complete, with the
-endpoint in a header and also in the dynamic metadata; further endpoints follow for Envoy's own retries.
+protocol: Envoy's ext_proc with streamed bodies. A request's head is answered once its body is complete. The answer has
+the endpoint in a header and in the dynamic metadata, and further endpoints for Envoy's own retries.
 
-Envoy need only send the head of the response (`response_body_mode: NONE`): then the exchange ends there, and the
-engine's metrics show the request's progress (`looks.py`). If the gateway streams response bodies as the protocol says,
+Envoy may send only the head of the response (`response_body_mode: NONE`). Then the exchange ends with it, and the
+engine's metrics show the request's progress (`looks.py`). If the gateway streams response bodies, as in the protocol,
 they are passed on unchanged, and their tokens are counted.
 """
 
@@ -53,13 +53,13 @@ OVERWRITE = 2
 """HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD."""
 
 PIECE = 62 << 10
-"""The most bytes of a body in one message to Envoy: its limit for a streamed body is 64 KiB."""
+"""The maximum number of bytes of a body in a message to Envoy, whose limit for a streamed body is 64 KiB."""
 
 FALLBACKS = 2
 """The number of further endpoints, for Envoy's retries."""
 
 PENDING = (("grpc.server.max_pending_requests", 100_000), ("grpc.server.max_pending_requests_hard_limit", 200_000))
-"""By default gRPC rejects some of more than 1,000 simultaneous requests at random; Kant's `Limits` decide instead."""
+"""By default, gRPC rejects some of more than 1,000 simultaneous requests at random. Kant's `Limits` decide instead."""
 
 UNSHOWN = 0
 """BodySendMode.NONE: Envoy does not send the response body to the picker."""
@@ -162,7 +162,7 @@ class _Exchange:
         return []
 
     async def _pick(self, bodiless: bool) -> list[Any]:
-        """Choose an endpoint; return the answers to the request's head and body."""
+        """Choose an endpoint. Returns the answers to the request's head and body."""
         path = self._path()
         if bodiless or path not in FORWARDS:  # no tokens to count, so any backend is fine
             may = [b for b in self.dispatcher.in_service("", frozenset()) if self._eligible(b)]
@@ -214,7 +214,7 @@ class _Exchange:
             raise RefusedError(429, said, "overloaded", 1) from None
 
     def _eligible(self, backend: Backend, now: bool = True) -> bool:
-        """Whether the gateway allows a backend; with `now`, also whether it may get new requests."""
+        """Whether the gateway allows a backend; with `now`, also whether the backend may get new requests."""
         allowed = self.subset is None or endpoint(backend) in self.subset
         return allowed and (not now or backend.open)
 
@@ -239,7 +239,7 @@ class _Exchange:
         return [head, *(ProcessingResponse(request_body=_streamed(p, k == last)) for k, p in enumerate(pieces))]
 
     def _response(self, request: Any) -> list[Any]:
-        """Process the head of the response: which endpoint served, and whether it streams."""
+        """Process the head of the response: which endpoint served the request, and whether the response is a stream."""
         headers = _headers(request.response_headers.headers)
         self.status = int(headers[":status"]) if headers.get(":status", "").isdigit() else 0
         self.streams = headers.get("content-type", "").startswith("text/event-stream")
@@ -295,7 +295,7 @@ class _Exchange:
             self.dispatcher.answered(self.placed, good)
 
     def close(self) -> None:
-        """Handle the end of the stream: an incomplete request has failed, unless its response continues unseen."""
+        """Handle the end of the exchange: an incomplete request has failed, unless its response continues unseen."""
         placed = self.placed
         if self.headers:
             self.picker.metrics.count(self.served, self.refused, self.status)
@@ -312,7 +312,7 @@ def _headers(headers: Any) -> dict[str, str]:
 
 
 def _subset(metadata: Any) -> frozenset[str] | None:
-    """Return the endpoints to choose from, given as a list or separated by commas; None if all are allowed."""
+    """Return the endpoints to choose from, given as a list or as text with commas; None if all are allowed."""
     for entry in metadata.filter_metadata:
         if entry.key == SUBSET_SPACE and SUBSET in entry.value:
             value = entry.value[SUBSET]

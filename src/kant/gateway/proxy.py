@@ -33,8 +33,8 @@ MOST_BODY = 32 << 20
 PROGRAM = "x-kant-program"
 PREDICTED = "x-kant-predicted-tokens"
 DEADLINE = "x-kant-deadline-s"
-"""The header with the seconds within which a client wants its first token; after that it no longer wants the
-response.
+"""The header with the number of seconds within which a client wants its first token. After that the client no longer
+wants the response.
 """
 
 TIMEOUTS = Timeouts()
@@ -43,7 +43,7 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """Options: `retries` on other backends; `hold_s`: seconds for which a request may be held; timeouts of engines.
+    """Options. `retries` is the number of other backends tried; `hold_s`, how long (s) a request may be held.
 
     At most the fraction `retry_share` of all requests in flight may be retries.
     """
@@ -90,7 +90,7 @@ class Proxy:
         self.upstreams.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Handle one request; every response has the form of the request's API."""
+        """Handle one request. Every response has the form of the request's API."""
         entry = RequestRecord(request_id(request.headers.get(REQUEST_ID, "")), request.path, time.monotonic())
         routed = request.method == "POST" and request.path in FORWARDS
         if routed:
@@ -226,7 +226,7 @@ class Proxy:
             retries.close()
 
     def others(self, placed: Placement, *but: Backend) -> bool:
-        """Whether there is a backend in service that the request has not tried, other than `but`."""
+        """Whether a backend in service, other than those in `but`, has not been tried for the request."""
         without = placed.without | {backend.number for backend in but}
         return any(not b.health.ejected for b in self.dispatcher.in_service(placed.ask.model, without))
 
@@ -258,7 +258,7 @@ class Proxy:
             asyncio.get_running_loop().call_later(seconds, self._ask_again)
 
     def _ask_again(self) -> None:
-        """Try held requests again, because an ejected backend may now be tested."""
+        """Try held requests again, since an ejected backend may get its test request now."""
         self.dispatcher.now = time.monotonic()
         self.dispatcher.ask_again()
 
@@ -287,7 +287,7 @@ class Proxy:
 
 
 def request_id(said: str) -> str:
-    """Return the client's request id if it is printable ASCII; else a new one."""
+    """Return the client's request id if it is printable ASCII; otherwise a new one."""
     if 0 < len(said) <= LONGEST_NAME and said.isascii() and said.isprintable():
         return said
     return f"{random.getrandbits(128):032x}"

@@ -1,8 +1,8 @@
 """The record of a router: one line for each finished request, with what arrived, where it went, and its times.
 
-It is both an access log and a trace for replay: the format is that of Mooncake's traces (Qin et al., FAST'25), lengths
-and hashes of prompt blocks, with more fields. It contains no text. Blocks are numbered in order of arrival, so a number
-shows only that two prompts begin with the same text.
+It is both an access log and a trace for replay. The format is that of Mooncake's traces (Qin et al., FAST'25), with
+lengths and hashes of prompt blocks, and more fields. It contains no text. Blocks are numbered in order of arrival, so
+equal numbers show only that prompts begin with the same text.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from kant.serving.prefix_index import BLOCK_TOKENS
 log = logging.getLogger("kant.gateway")
 
 FLUSH_S = 1.0
-"""Seconds after the end of a request until its line is in the file."""
+"""The number of seconds after the end of a request until its line is in the file."""
 
 KNOWN = 1 << 20
-"""The most blocks whose numbers are remembered; a forgotten block that returns counts as new."""
+"""The maximum number of blocks whose numbers are remembered. A forgotten block that returns counts as new."""
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """A request and its outcome. `began`: seconds of the monotonic clock; status 499: the client has disconnected."""
+    """A request and its outcome. `began` is in monotonic seconds. Status 499: the client has disconnected."""
 
     id: str
     path: str
@@ -78,7 +78,7 @@ class Record:
         self.zero_s = time.time() if began is None else began
 
     def reopen(self) -> None:
-        """Continue in a new file of the same name, because the old one has been moved (log rotation)."""
+        """Continue in a new file of the same name, since the old file has been moved (log rotation)."""
         self.flush()
         old = self.file
         self._open()
@@ -145,7 +145,7 @@ class Record:
         return msgspec.json.encode(line) + b"\n"
 
     def _named(self, blocks: list[int], prompt: int) -> list[int]:
-        """Return a number for each block of a prompt; a last partial block gets a new one."""
+        """Return a number for each block of a prompt. A partial block at the end gets a new number."""
         numbers, found = self.numbers, []
         for block in blocks[: prompt // BLOCK_TOKENS]:
             number = numbers.get(block)
@@ -169,7 +169,7 @@ class _First(msgspec.Struct):
 
 
 def _began(path: Path) -> float:
-    """Return the time zero of a record, in seconds since 1970; raises InputError if the file is something else."""
+    """Return the time zero of a record, in seconds since 1970. Raises InputError if the file is not a record."""
     try:
         with path.open("rb") as file:
             first = msgspec.json.decode(file.readline(1 << 20), type=_First)

@@ -1,7 +1,7 @@
 """Limits retries: per request, and as a share of all requests.
 
 The budget is Envoy's ("Circuit breaking", retry budgets): retries in flight are at most a share of all requests of the
-router, so retries cannot multiply the load of engines that refuse it.
+router, so that they cannot multiply the load of engines that refuse requests.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RetryBudget:
-    """Allows retries in flight up to `share` of the active requests, and always up to `least`."""
+    """Allows retries in flight up to `share` of the active requests, but always as many as `least`."""
 
     share: float = 0.2
     least: int = 3
@@ -27,7 +27,7 @@ class RetryBudget:
 
 @dataclass(slots=True)
 class Retries:
-    """The retries of one request: `left` further backends, and what it has `spent` of the shared budget."""
+    """The retries of one request: it may try `left` further backends, and has `spent` retries of the shared budget."""
 
     budget: RetryBudget
     left: int
@@ -41,6 +41,6 @@ class Retries:
         return True
 
     def close(self) -> None:
-        """End the request: return what it took from the budget."""
+        """End the request, and give the retries that it took back to the budget."""
         self.budget.used -= self.spent
         self.spent = 0

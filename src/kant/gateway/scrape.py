@@ -14,15 +14,15 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
 USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
-"""The fraction of the KV in use, 0 to 1; vLLM has renamed it."""
+"""The fraction of the KV cache in use, from 0 to 1. vLLM has renamed the metric."""
 GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
 ENDED = ("vllm:request_success_total", "sglang:num_requests_total")
 """Requests that have ended for any reason."""
 PREEMPTED = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total")
 CACHE = ("vllm:cache_config_info", "sglang:cache_config_info")
-"""Metrics whose labels report the KV cache; SGLang's as the Gateway API Inference Extension documents it."""
+"""Metrics whose labels report the KV cache. SGLang's is as the Gateway API Inference Extension documents it."""
 PAGES, PAGE, TOKENS = "sglang:num_pages", "sglang:page_size", "sglang:max_total_num_tokens"
-"""SGLang 0.5 reports the KV cache in these separate gauges; older versions report only its tokens."""
+"""SGLang 0.5 reports its KV cache in these separate gauges. Older versions report only the number of tokens."""
 
 RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
 """Labels of processes of the same engine; with `--enable-metrics-for-all-schedulers` each reports the same values."""
@@ -30,7 +30,7 @@ RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """One scrape of an engine: its requests, the fraction of its KV in use, and its blocks if reported."""
+    """One scrape of an engine: its requests, the fraction of its KV cache in use, and its blocks if it reports them."""
 
     running: int = 0
     waiting: int = 0
@@ -48,10 +48,10 @@ class Scraped:
 
 
 def read_metrics(text: str) -> Scraped | None:
-    """Parse the text of `/metrics`; several engines at one address are added up. None if no metric is from vLLM or
-    SGLang.
+    """Parse the text of `/metrics`. Several engines at one address are added up. Returns None if no metric is from vLLM
+    or SGLang.
 
-    With priorities, SGLang repeats its counts for each priority; only the total, whose priority is "", is read.
+    With priorities, SGLang repeats its counts per priority. Only the total, whose priority is "", is read.
     """
     series: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
     said: list[dict[str, str]] = []
@@ -85,7 +85,7 @@ def read_metrics(text: str) -> Scraped | None:
 
 
 def _kv(said: list[dict[str, str]]) -> tuple[int, int]:
-    """Return the blocks of all engines, and the tokens of a block, from their labels; 0 if not reported."""
+    """Return the blocks of all engines together, and the tokens of a block, from the labels; 0 if not reported."""
     size = blocks = 0
     for labels in said:
         size = _whole(labels.get("block_size") or labels.get("page_size")) or size

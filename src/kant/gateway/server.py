@@ -1,4 +1,4 @@
-"""Runs a router: its listeners, the scraping of its backends, and its shutdown, which waits for requests in flight."""
+"""Runs a router: its listeners, the scraping of backends, and its shutdown, which waits for requests in flight."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ log = logging.getLogger("kant.gateway")
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Options: `listen` (`HOST:PORT`) is for clients, `operators` for operators (None: nowhere); times in seconds.
+    """Options: `listen` (`HOST:PORT`) is for clients, `operators` for operators (None: nowhere). Times are in seconds.
 
-    With `share_port` other routers may listen on the same port: Linux gives each new connection to one of them.
+    With `share_port`, other routers may listen on the same port. Linux then gives each new connection to one of them.
     """
 
     listen: str = "127.0.0.1:8080"
@@ -134,7 +134,7 @@ class RouterServer:
     def reload(self) -> None:
         """Reload the tenants and the certificate, and reopen the record file.
 
-        Raises InputError if one of them is invalid; then everything stays as it was.
+        Raises InputError if one of them is invalid. In that case nothing changes.
         """
         fresh = self.again() if self.again is not None else None
         if self.options.tls is not None and self.context is not None:
@@ -183,7 +183,7 @@ class RouterServer:
     # --- loops ------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Try to place held requests again, periodically: a router that holds them may decide differently later."""
+        """Try periodically to place held requests again, since a router that holds them may decide otherwise later."""
         while True:
             await asyncio.sleep(TICK_S)
             self.dispatcher.now = time.monotonic()
@@ -261,7 +261,7 @@ S = TypeVar("S", bound=Server)
 
 
 def collect_rarely() -> None:
-    """Run Python's cyclic garbage collector rarely: requests leave few cycles, and scanning the objects of requests in
+    """Run Python's cyclic garbage collector rarely. Requests leave few cycles, and scanning the objects of requests in
     flight pauses all requests.
     """
     gc.collect()
@@ -270,7 +270,7 @@ def collect_rarely() -> None:
 
 
 def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once. Uses uvloop if it is installed."""
+    """Serve until SIGTERM or SIGINT, then drain. A second signal ends at once. Uses uvloop if it is installed."""
 
     async def main() -> None:
         stop, now = asyncio.Event(), asyncio.Event()

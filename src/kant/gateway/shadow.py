@@ -14,7 +14,7 @@ from kant.serving.site import Site, Sites
 
 
 class ShadowedDispatcher(Dispatcher):
-    """A dispatcher that asks `shadow` at each decision, once for each request, in the same state of all engines."""
+    """A dispatcher that also asks `shadow` at each decision, once per request and in the same state of all engines."""
 
     def __init__(self, *args: Any, shadow: Router, **more: Any) -> None:
         super().__init__(*args, **more)

@@ -1,9 +1,9 @@
-"""Fair sharing: a token counter for each tenant, by which waiting tenants take turns.
+"""Fair sharing: each tenant has a token counter, by which waiting tenants take turns.
 
 The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024: the least served
-tenant goes next, and a tenant that returns starts no lower than the waiting ones, so that no tenant can save up credit.
-As in the paper, an output token counts twice a prompt token; outputs are counted as predicted when a request is sent,
-and corrected when it ends (section 4.4).
+tenant goes next, and a tenant that returns starts no lower than the waiting tenants, so that nobody can save up credit.
+As in the paper, an output token counts as two prompt tokens. Outputs count as predicted when a request is sent, and are
+corrected when it ends (section 4.4).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ OUTPUT = 2.0
 """The weight of an output token, relative to a prompt token."""
 
 SLACK = 64
-"""How many stale entries a heap may always keep, however small it is."""
+"""How many stale entries a heap may always keep, even if it is small."""
 
 MOST = 1 << 16
-"""The most tenants remembered; beyond that, those with no waiting request are forgotten."""
+"""The maximum number of tenants remembered. Beyond it, tenants without waiting requests are forgotten."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ class Span:
 
     @property
     def traceparent(self) -> str:
-        """Return the header with which the engine's spans are children of this one."""
+        """Return the header that makes the engine's spans children of this span."""
         return f"00-{self.trace}-{self.id}-01"
 
     def decided(self, placed: Placement | None, backend: int, what: Mapping[str, Value]) -> None:
@@ -66,7 +66,7 @@ class RequestSpans(Exporter):
         return Span(trace, parent, method, path, began) if sampled else None
 
     def end(self, span: Span, status: int, placed: Placement | None, **what: Value) -> None:
-        """End a span now, and queue it. `status` is that of HTTP; 499: the client has disconnected."""
+        """End a span now, and queue it for sending. `status` is an HTTP status; 499: the client has disconnected."""
         facts: dict[str, Value] = {
             "http.request.method": span.method, "url.path": span.path, "http.response.status_code": status,
         }  # fmt: skip

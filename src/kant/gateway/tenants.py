@@ -92,7 +92,7 @@ class Tenant:
         return self
 
     def rank(self, ask: Ask) -> None:
-        """Limit a request's urgency to its tenant's priority, and remove its program if the tenant is not trusted."""
+        """Limit a request's urgency to its tenant's priority. Remove its program if the tenant is not trusted."""
         if not self.trusted:
             ask.forget_program()
         ask.yield_to(self.priority)
@@ -130,7 +130,7 @@ class Tenants:
 
     @property
     def keyed(self) -> bool:
-        """Whether keys are configured: then they are not forwarded to engines."""
+        """Whether keys are configured. If they are, they are not forwarded to engines."""
         return bool(self.by_digest)
 
     def of(self, authorization: str) -> Tenant:
@@ -148,9 +148,9 @@ class Tenants:
         return next((tenant for tenant in known if tenant.name == name), None)
 
     def read_metrics(self, authorization: str) -> None:
-        """Check access to the metrics; raises RefusedError with 401 if keys are configured and this is none of them.
+        """Check access to the metrics. Raises RefusedError with 401 if keys are configured and this is not one of them.
 
-        If the metrics have their own key, only that one is accepted; otherwise that of any tenant.
+        If the metrics have their own key, only that key is accepted; otherwise the key of any tenant.
         """
         if self.metrics is None and not self.by_digest:
             return
@@ -180,7 +180,7 @@ Amount = Annotated[float, Meta(ge=1, lt=1e12)]
 
 
 class TenantTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A table `[tenants.NAME]` or `[default]`. Without `burst` it is the requests of one second, at least one."""
+    """A table `[tenants.NAME]` or `[default]`. The default of `burst` is the requests of one second, at least one."""
 
     key_sha256: Digest | None = None
     in_flight: Amount = MOST

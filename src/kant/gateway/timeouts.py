@@ -26,7 +26,7 @@ class Timeouts:
 
 
 class TimedOutError(UpstreamError):
-    """A backend exceeded a timeout. `stalled`: it sent nothing for too long; else the whole response took too long."""
+    """A backend exceeded a timeout. `stalled`: it sent nothing for too long; otherwise its response took too long."""
 
     def __init__(self, why: str, stalled: bool) -> None:
         super().__init__(why)
@@ -34,7 +34,7 @@ class TimedOutError(UpstreamError):
 
 
 class Stopwatch:
-    """Watches one response; calls `expired` once, with the error. Recording a piece costs one clock read."""
+    """Watches one response, and calls `expired` once with the error. Recording a piece reads the clock once."""
 
     def __init__(self, timeouts: Timeouts, began: float, expired: Callable[[TimedOutError], None]) -> None:
         self.timeouts, self.expired = timeouts, expired

@@ -15,13 +15,13 @@ from typing import cast
 from urllib.parse import urlsplit
 
 MOST_HEAD = 64 << 10
-"""The most bytes of a response's head."""
+"""Maximum number of bytes of a response's head."""
 
 IDLE_S = 30.0
 """Seconds for which an idle connection is kept."""
 
 LINE = 4096
-"""The most bytes of a chunk that is passed on only when complete, and of a chunk's first line."""
+"""Maximum bytes of a chunk that is passed on only when complete, and of the first line of a chunk."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: |\r\n|$)")
 _SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(;[^\r\n]*)?\r\n")
@@ -32,7 +32,7 @@ Piece = Callable[[bytes, bytes | None], None]
 
 
 class UpstreamError(Exception):
-    """A backend broke off, or did not answer in HTTP."""
+    """A backend closed the connection too early, or did not answer in HTTP."""
 
 
 class UnreachableError(UpstreamError):
@@ -41,7 +41,7 @@ class UnreachableError(UpstreamError):
 
 @dataclass(slots=True)
 class Head:
-    """The head of a response; `framed`: its end can be detected, by a length or by chunks."""
+    """The head of a response. `framed`: a length or chunks show where the response ends."""
 
     status: int
     headers: dict[str, str]
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         return await self._head
 
     def pieces(self, take: Piece) -> asyncio.Future[None]:
-        """Pass each piece of the body to `take` as it arrives; the future is done when the body is complete.
+        """Pass each piece of the body to `take` as it arrives. The future is done when the body is complete.
 
         It raises UpstreamError if the backend breaks off, and passes on exceptions of `take`.
         """
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
             (self.transport.pause_reading if held else self.transport.resume_reading)()
 
     def fail(self, why: Exception) -> None:
-        """Close the connection; its waiting callers get the error."""
+        """Close the connection; callers that wait for it get the error."""
         self.closed = True
         self.transport.abort()
         for waiting in (self._head, self._whole):
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
             self._ended()
 
     def _ended(self) -> None:
-        """Handle a closed connection: it ends a body without a length or chunks, and is an error in any other case."""
+        """Handle a closed connection. It ends a body without a length or chunks; in any other case it is an error."""
         if self._left < 0 and not self._broken and self._whole is not None:
             self._over = True
             if not self._whole.done():

@@ -111,7 +111,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return NO_PROGRAM if program is None else self.programs.setdefault(str(program), len(self.programs))
 
         def schedule(self, *args: Any, **kwargs: Any) -> Any:
-            """Schedule a step, after the policy has run and a preemptive policy has preempted requests of worse
+            """Schedule a step. Before that, the policy runs, and a preemptive policy preempts requests of worse
             priority.
             """
             if self.kant.by_step:

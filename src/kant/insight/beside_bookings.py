@@ -1,4 +1,4 @@
-"""Which GPUs of running jobs a waiting job could use after their end: those that no other job has booked."""
+"""Which GPUs of running jobs a waiting job could use after those jobs end: the GPUs that no other job has booked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.model.placement import CPU, MASK, MEMORY, NODE, PODS, TAG, Allocation
 
 @contextmanager
 def at_time(diagnosis: Diagnosis, row: int, now: int) -> Iterator[None]:
-    """For the length of the block, occupy on the trial what is booked for others while the job would run from `now`."""
+    """Within the block, occupy on the trial what is booked for others while the job would run from `now` on."""
     if not diagnosis.state.books:
         yield
         return
@@ -24,10 +24,10 @@ def at_time(diagnosis: Diagnosis, row: int, now: int) -> Iterator[None]:
 
 
 def open_part(diagnosis: Diagnosis, row: int, held: Allocation) -> Allocation:
-    """Return the part of a running job's allocation that is not booked for others while the job of `row` would run.
+    """Return the part of a running job's allocation that is not booked for others while the job in `row` would run.
 
-    The result has one piece for each piece of the allocation. If only some GPUs of a pod are booked, the other GPUs
-    count, with their share of the pod's CPU and memory. A MIG instance counts entirely or not at all.
+    The result has one row for each row of the allocation. If only some GPUs of a pod are booked, its other GPUs count,
+    with their share of the pod's CPU and memory. A MIG instance counts as a whole or not at all.
     """
     state = diagnosis.state
     if not state.books:

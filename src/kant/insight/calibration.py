@@ -1,6 +1,6 @@
 """The calibration of expected starts as data: what answers need, and the state that survives a restart.
 
-`eta_calibrator.py` describes how Kant learns it. Times are microseconds, ratios thousandths, all integers.
+`eta_calibrator.py` describes how Kant learns it. Times are in microseconds, ratios in thousandths; all are integers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from kant.insight.expected_start import ExpectedStart, StartForecast, TrackRecor
 from kant.model.units import DAY, HOUR, MINUTE, SECOND
 
 HORIZONS = (10 * MINUTE, HOUR, 6 * HOUR, DAY)
-"""Classes of horizons (how far ahead a start is) by upper bound, in µs; a last class has no bound."""
+"""Upper bounds (µs) of the classes of horizons. A horizon is how far ahead a start is; the last class has no bound."""
 
 FAR = 3
-"""The first class whose P90 may be corrected to an earlier time; nearer classes see too few periods of congestion."""
+"""The first class whose P90 may be corrected to an earlier time. Nearer classes see too few periods of congestion."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Correction(Struct, frozen=True, array_like=True):
-    """The correction of the answers in one class of horizons: the ratios (permille) of P50 and P90, and the track
-    record. `calibrated`: enough periods of congestion are known; otherwise both ratios are 1000.
+    """The correction of the answers in one class of horizons: `p50` and `p90` are ratios (permille); the other numbers
+    are the track record. `calibrated`: enough periods of congestion are known; otherwise both ratios are 1000.
     """
 
     p50: Count
@@ -36,7 +36,7 @@ class Correction(Struct, frozen=True, array_like=True):
 
 
 class Calibration(Struct, frozen=True):
-    """The corrections by class of horizons. This struct is small, so it can be sent to followers."""
+    """The corrections by class of horizons. This struct is small enough to be sent to followers."""
 
     corrections: dict[int, Correction] = field(default_factory=dict, name="by_horizon")
 
@@ -62,7 +62,7 @@ def corrected(now: int, start: int, ratio: int) -> int:
 
 
 def ahead_of(now: int, start: int) -> int:
-    """Return how far ahead a start is in microseconds, at least a second, so that a caller can divide by the result."""
+    """Return how far ahead a start is in microseconds: at least a second, to be divided by."""
     return max(start - now, SECOND)
 
 
@@ -72,10 +72,10 @@ def horizon(ahead: int) -> int:
 
 
 class OpenAnswer(Struct, array_like=True):
-    """An answer given at `at` that cannot be judged yet, since its job still waits.
+    """An answer given at time `at` that cannot be judged yet, because its job still waits.
 
-    `ahead` is how far ahead the simulated P50 and P90 were (microseconds; -1: unknown). `starts` has the answered P50
-    and P90, without those that are unknown. `jam` is the number of the period of congestion.
+    `ahead` is how far ahead the simulated P50 and P90 were (microseconds; -1: unknown). `starts` has the P50 and P90 of
+    the answer, as far as they are known. `jam` is the number of the period of congestion.
     """
 
     at: int
@@ -86,7 +86,7 @@ class OpenAnswer(Struct, array_like=True):
 
 
 class Quarter(Struct, array_like=True):
-    """For a quarter of a day: sorted ratios of actual wait to forecast P50 and P90, permille; `jam`: its congestion."""
+    """A quarter of a day: sorted ratios of actual wait to forecast P50 and P90 (permille), and its `jam`."""
 
     jam: int
     p50: list[Count] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Quarter(Struct, array_like=True):
 
 
 class HorizonState(Struct, array_like=True):
-    """A class of horizons: ratios by quarter of a day, and how many answers were judged, right by P90, right by P50."""
+    """A class of horizons: ratios by quarter of a day, and how many answers were judged, held P90, held P50."""
 
     quarters: dict[int, Quarter] = field(default_factory=dict)
     judged: Count = 0
@@ -103,10 +103,10 @@ class HorizonState(Struct, array_like=True):
 
 
 class CalibrationState(Struct):
-    """Everything that was learned, for use after a restart. Times are on the clock of the state.
+    """Everything that was learned, for use after a restart. Times are on the clock of the cluster state.
 
-    `open` has the answers about each waiting job that are not judged yet. `next` is when to forecast again, `jam` the
-    number of the latest period of congestion. Files of an older Kant have other fields and are not read.
+    `open` has the answers, by waiting job, that are not judged yet. `next` is when to forecast again. `jam` is the
+    number of the latest period of congestion. Files of older versions of Kant have other fields and are not read.
     """
 
     horizons: dict[int, HorizonState] = field(default_factory=dict, name="by_horizon")

@@ -30,7 +30,7 @@ from kant.scheduler.cycle import Scheduler
 
 
 class Diagnosis:
-    """Explains why jobs of a scheduler's state wait at `now` (by default, and at least, the time of the last event).
+    """Explains why jobs of a scheduler's state wait at `now`: by default, and at least, the time of the last event.
 
     All trials for an answer are rolled back, so scheduling is not affected. A diagnosis is valid until the next event.
     """
@@ -54,7 +54,7 @@ class Diagnosis:
         return row
 
     def why(self, row: int) -> Reason | None:
-        """Return the one reason why the job waits; None if nothing keeps the next cycle from starting it.
+        """Return the one reason why the job waits. None if nothing keeps the next cycle from starting it.
 
         The reasons are checked in this order: the job can never start; it may not be tried now; another job of its
         bucket goes first; it lacks quota or free resources.
@@ -74,7 +74,7 @@ class Diagnosis:
         return closed
 
     def blocked_by(self, row: int) -> Behind | Outranked | None:
-        """Return the job that must start first: the head of the bucket, or one of higher priority; None if none."""
+        """Return the job that must start first: the head of the bucket, or one of higher priority; or None."""
         head, shape_of = self.scheduler.pending.head_before(row), self.state.shape_of
         if head is None:
             return self.profile.discipline.held_by(self.cycle, row)
@@ -83,7 +83,7 @@ class Diagnosis:
     def missing(self, row: int) -> tuple[Reason | None, Shape]:
         """Return what the job would lack if tried now (None: nothing), and the shape for the GPU model concerned.
 
-        Of several GPU models, a model with room is preferred, then a full one, then a model without quota.
+        If there are several GPU models, one with room is preferred, then one that is full, then one without quota.
         """
         shape = self.state.shape_of(row)
         found: list[tuple[Reason, Shape]] = []
@@ -97,7 +97,7 @@ class Diagnosis:
         return min(found, key=lambda pair: (isinstance(pair[0], OverQuota), isinstance(pair[0], NoFit)))
 
     def missing_place(self, row: int, shape: Shape) -> NoFit | Reserved | Booked | None:
-        """Return why the job cannot be placed now; None if it can, without GPUs that a reservation needs."""
+        """Return why the job cannot be placed now. None if it can, on GPUs that no reservation needs."""
         with self.rolled_back(), self.without_reservation_of(row):
             beside = self.cycle.place(row, shape)
             if isinstance(beside, np.ndarray):
@@ -109,9 +109,9 @@ class Diagnosis:
             return free if isinstance(free, NoFit) else self._reserved(row, free) or beside
 
     def _reserved(self, row: int, place: Allocation) -> Reserved | None:
-        """Return the first reservation that needs a part of `place`, which is free now; otherwise the first of all.
+        """Return the first reservation that needs a part of `place`, which is free now; if none does, the first of all.
 
-        None if no other job holds a reservation: then later bookings need these resources.
+        None if no other job holds a reservation: then reservations of GPUs that begin later need these resources.
         """
         assert self.cycle.forecast is not None
         until = min(self.now + self.cycle.forecast.estimates.duration(self.state, row), FOREVER)
@@ -130,7 +130,7 @@ class Diagnosis:
 
     @contextmanager
     def rolled_back(self) -> Iterator[None]:
-        """Roll the trial back at the end of the block."""
+        """Roll the trial back when the block ends."""
         mark = self.placer.trial.checkpoint()
         try:
             yield
@@ -139,7 +139,7 @@ class Diagnosis:
 
     @contextmanager
     def without_reservation_of(self, row: int) -> Iterator[None]:
-        """Take the job's own reservation out of the calendar for the length of the block."""
+        """Take the job's own reservation out of the calendar within the block."""
         calendar = self.cycle.forecast.calendar if self.cycle.forecast is not None else None
         if calendar is None or row not in calendar:
             yield
@@ -162,7 +162,7 @@ def waiting_order(scheduler: Scheduler, now: int | None = None) -> list[str]:
 
 
 def waiting_reasons(scheduler: Scheduler, now: int | None, jobs: Sequence[str]) -> list[Reason | None]:
-    """Return for each of these waiting jobs why it waits; None if nothing keeps the next cycle from starting the job.
+    """Return why each of these jobs waits. None for a job that nothing keeps the next cycle from starting.
 
     Raises StateError for a job that does not wait.
     """

@@ -1,4 +1,4 @@
-"""Should a waiting gang wait for one topology domain? Its earliest starts anywhere and in one domain are compared."""
+"""Should a waiting gang wait for one topology domain? Compares its earliest start anywhere with that in one domain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kant.scheduler.cycle import Scheduler
 
 
 def level_of(diagnosis: Diagnosis, slowdowns: Slowdowns, row: int) -> Level:
-    """Return the lowest topology level above the node at which one domain of the empty cluster holds the gang.
+    """Return the lowest topology level above the node of which one domain, if empty, would hold the gang.
 
     Returns "" if there is no choice: one node could hold the gang, the gang requires a level, or no domain is large
     enough.
@@ -34,9 +34,9 @@ def level_of(diagnosis: Diagnosis, slowdowns: Slowdowns, row: int) -> Level:
 
 
 def domain_choice(plan: StartPlan, slowdowns: Slowdowns, row: int) -> Choice | None:
-    """Return a waiting job's choice between an early start and one domain, given the other jobs that `plan` contains.
+    """Return a waiting job's choice between an early start and one domain, given the jobs planned in `plan`.
 
-    None if it has no choice, or its run time is unknown.
+    None if the job has no choice, or its run time is unknown.
     """
     diagnosis, state = plan.diagnosis, plan.state
     assert state.jobs[row, J_STATUS] == JobStatus.PENDING
@@ -55,11 +55,11 @@ def domain_choice(plan: StartPlan, slowdowns: Slowdowns, row: int) -> Choice | N
 
 
 MOST = 20
-"""Maximum number of gangs in `domain_choices`, the first in order: each costs at least two calendar searches."""
+"""Maximum number of gangs in `domain_choices`, in the profile's order. Each costs at least two calendar searches."""
 
 
 def domain_choices(scheduler: Scheduler, now: int | None = None, only: str = "") -> dict[str, Choice]:
-    """Return for each waiting gang, or for the job `only`, whether to start early anywhere or later in one domain.
+    """Return for each waiting gang, or only for the job `only`, whether to start early anywhere or later in one domain.
 
     Jobs before a gang in the profile's order are planned first. Only gangs that lack nothing but free resources are
     covered. The scheduler is not affected.

@@ -1,7 +1,7 @@
 """Calibrates expected starts: measures how far off earlier forecasts were, and corrects the next ones accordingly.
 
 A forecast's quantiles (`sim/forecast_starts.py`) are right if the run times and arrivals drawn for its simulated
-futures match what will happen. In a new kind of congestion they do not. So the error is measured. When a job with a
+futures match what will happen. In a new kind of congestion they do not, so the error is measured. When a job with a
 kept forecast starts, its actual wait is divided by the forecast P50 and by the forecast P90: two *ratios*. Later
 answers are the forecast waits times quantiles of these ratios.
 
@@ -12,8 +12,8 @@ Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchic
 one jam (a period of congestion) also resemble each other. With fewer than FEW_QUARTERS quarters or FEW_JAMS jams, the
 answer comes from the simulated futures alone, and says so.
 
-The calibrator is a fold over the instants of a run and the forecasts made: equal inputs give equal answers. Times are
-microseconds, ratios thousandths, all integers. `benchmarks/studies/coverage.py` measures how often the answers hold.
+The calibrator is a fold over the events of a run and the forecasts made: equal inputs give equal answers. Times are
+microseconds, ratios thousandths, all integers. `benchmarks/studies/coverage.py` measures how often answers hold.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from kant.model.status import JobStatus
 from kant.model.units import FOREVER, HOUR
 
 EVERY = HOUR
-"""Minimum time (microseconds) between two forecasts that are kept for jobs with earlier answers."""
+"""Minimum time (microseconds) between two kept forecasts for jobs that have earlier answers."""
 
 SAMPLE = 16
-"""Maximum number of jobs kept per forecast: so many with earlier answers, and as many without."""
+"""Maximum number of jobs kept per forecast: this many with earlier answers, and as many without."""
 
 QUARTER = 6 * HOUR
-"""A quarter of a day in microseconds. The answers in one quarter weigh as much as those in any other."""
+"""A quarter of a day in microseconds. All answers of one quarter together weigh as much as those of any other."""
 
 MOST = 64
-"""Maximum number of quarters kept for a class of horizons (the latest), and of ratios kept in one (the first)."""
+"""Maximum number of quarters kept for a class of horizons (the latest), and of ratios kept in a quarter (the first)."""
 
 _ONE = 1_000_000
 _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
 
 
 class EtaCalibrator:
-    """Follows one state and its forecasts. Call `observe` at the end of every instant, or turn of the event loop.
+    """Follows one state and its forecasts. Call `observe` when all events of one time are applied.
 
-    For jobs with earlier answers, another forecast is kept after at least `every` microseconds.
+    For jobs with earlier answers, another forecast is kept only after at least `every` microseconds.
     """
 
     def __init__(self, state: ClusterState, every: int = EVERY) -> None:
@@ -86,7 +86,7 @@ class EtaCalibrator:
                 self._left(row, self._open.pop(row), now)
 
     def wants(self, now: int) -> bool:
-        """Return whether a forecast to learn from is due: jobs wait, and the last forecast was long enough ago."""
+        """Return whether a new forecast to learn from is due: jobs wait, and the last forecast is long enough ago."""
         return now >= self._next and bool(self.state.pending)
 
     def calibration(self) -> Calibration:
@@ -99,7 +99,7 @@ class EtaCalibrator:
         return not self._horizons
 
     def keep(self, forecast: StartForecast) -> StartForecast:
-        """Return the forecast, corrected. Some of its answers are kept, to learn from them when their jobs start."""
+        """Return the forecast, corrected. Some answers are kept, to learn from them when their jobs start."""
         self._jam += not self._open
         calibration = self.calibration()
         new, old = list[str](), list[str]()
@@ -126,7 +126,7 @@ class EtaCalibrator:
         self._open_again(row, OpenAnswer(now, self._jam, ahead, starts))
 
     def _open_again(self, row: int, asked: OpenAnswer) -> None:
-        """Keep an answer until it can be judged; judge it now if the job has left the queue."""
+        """Keep an answer until it can be judged. Judge it now if its job no longer waits."""
         self.learned += 1
         if row not in self.state.pending:
             self._left(row, [asked], int(self.state.jobs[row, J_STARTED]))
@@ -147,8 +147,8 @@ class EtaCalibrator:
     def recall(self, memory: CalibrationState, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
         """Continue from what an earlier calibrator has learned.
 
-        That calibrator's clock began `later` microseconds before this one. `rows` maps its job names to rows (None: the
-        names are equal). Answers about jobs without a row are dropped.
+        That calibrator's clock began `later` microseconds before this one's. `rows` maps its job names to rows (None:
+        the names are the same). Answers about jobs without a row are dropped.
         """
         rows = self.state.rows if rows is None else rows
         self._asked, self._next, self._jam = memory.asked, memory.next - later, memory.jam
@@ -164,7 +164,7 @@ class EtaCalibrator:
     # --- judging ---------------------------------------------------------------------------------------------
 
     def _left(self, row: int, opened: list[OpenAnswer], when: int) -> None:
-        """Learn from a job that has left the queue; `when` is its start time if it has started."""
+        """Learn from a job that no longer waits. `when` is its start time, if it has started."""
         started = int(self.state.jobs[row, J_STATUS]) in _STARTED
         for asked in opened:
             if not started or when < asked.at:
@@ -187,7 +187,7 @@ class EtaCalibrator:
             del quarters[min(quarters)]
 
     def _judge(self, asked: OpenAnswer, when: int) -> None:
-        """Judge an answer about a job that starts at `when`, or after its P90 (FOREVER)."""
+        """Judge an answer about a job that starts at `when`. FOREVER: it did not start by its P90."""
         if not asked.judged and asked.starts:
             asked.judged = True
             self.learned += 1
@@ -206,7 +206,7 @@ def _correction(far: int, own: HorizonState) -> Correction:
 
 
 def _least(quarters: list[list[int]], enough: int) -> int:
-    """Return the `enough`-permille quantile of the ratios; each quarter weighs the same, split among its ratios."""
+    """Return the `enough`-permille quantile of the ratios. All quarters weigh the same, split among their ratios."""
     weighed = sorted((ratio, _ONE // len(ratios)) for ratios in quarters for ratio in ratios)
     below = accumulate(weight for _, weight in weighed)
     least = 1000 * enough - len(weighed)  # weights are rounded down
@@ -222,6 +222,6 @@ def _moved(own: HorizonState, later: int) -> HorizonState:
 
 
 def _spread(names: list[str], turn: int) -> list[str]:
-    """Return at most SAMPLE of the names, evenly spaced; consecutive values of `turn` give different names."""
+    """Return at most SAMPLE of the names, evenly spaced. Consecutive values of `turn` select different names."""
     step = -(-len(names) // SAMPLE)
     return names[turn % step :: step] if step else []

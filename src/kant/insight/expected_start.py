@@ -1,4 +1,4 @@
-"""When a waiting job is expected to start, and what makes its start possible at that time."""
+"""When a waiting job is expected to start, and what lets it start then."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ How = Literal["now", "ends", "reclaim", "priority", "backfill", "core", "freed",
 
 
 class Basis(Struct, frozen=True):
-    """Why a job can start at `at`: because of the running `jobs`, and `more` that are only counted. `queue` is their
-    common queue, if any. Jobs that arrive later are neither named nor counted.
+    """Why a job can start at `at`: because of the running `jobs` and of `more` unnamed ones. `queue` is their common
+    queue, if any. Jobs that arrive later are not included.
 
     `how`: `now` (nothing prevents the start), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the
     jobs are preempted by that rule), `freed` (a job preempted for another job leaves room) or `time` (a timeout, a
     back-off or a reservation). `ran` (microseconds; 0: none) is the minimum run time that the last of the jobs must
-    reach; for `backfill`, how long the job has waited. The basis holds in `futures` of `of` simulated futures.
+    reach; for `backfill`, how long the job has waited. `futures` of the `of` simulated futures agree on the basis.
     """
 
     how: How
@@ -34,10 +34,10 @@ class Basis(Struct, frozen=True):
 
 
 class TrackRecord(Struct, frozen=True):
-    """The accuracy of `answers` earlier answers that looked about as far ahead: `kept` of them were right.
+    """The accuracy of `answers` earlier answers about starts equally far ahead: `kept` of them were right.
 
     An answer is right if the job started by its P90; `kept_p50` of the jobs started by their P50. `calibrated`: P50 and
-    P90 are corrected by earlier errors; otherwise too few are known, and both come from simulated futures alone.
+    P90 are corrected by earlier errors. Otherwise too few errors are known, and both come from simulated futures alone.
     """
 
     answers: int
@@ -50,9 +50,9 @@ class TrackRecord(Struct, frozen=True):
 
 
 class ExpectedStart(Struct, frozen=True):
-    """When a job is expected to start with a probability of 50 % and 90 % (microseconds; None: not known).
+    """When a job is expected to start, with a probability of 50% and of 90% (microseconds; None: unknown).
 
-    `basis` is the reason for the median. `earlier` is the track record of similar answers; None if there is none.
+    `basis` is the reason for the median. `earlier` is the track record of similar answers, if there is one.
     """
 
     p50: int | None = None
@@ -69,9 +69,9 @@ class WaitOrPlace(Struct, frozen=True):
 
 
 class WaitingJob(Struct, frozen=True):
-    """A job that has waited since `since`, at position `place` of the profile's order, for `gpus` milli-GPUs.
+    """A job that has waited since `since`, at `place` in the profile's order. It asks for `gpus` milli-GPUs in all.
 
-    `reason` is None if nothing keeps the next cycle from starting it. `choice`: whether to wait for one domain.
+    `reason` is None if nothing keeps the next cycle from starting the job. `choice`: whether to wait for one domain.
     """
 
     queue: str
@@ -86,9 +86,9 @@ class WaitingJob(Struct, frozen=True):
 class BudgetForecast(Struct, frozen=True):
     """When a budget of `queue`, or of `user` in `queue`, is expected to be used up in the month that ends at `until`.
 
-    `p50` and `p10`: when it is used up with a probability of 50 % and of 10 % (microseconds; None: not in this month,
-    as far as arrivals are known). `limit` is `hard` or `soft`. `jobs` lists waiting jobs that in most of the simulated
-    futures do not start before the next month because of a hard limit.
+    `p50` and `p10`: when the budget is used up with a probability of 50% and of 10% (microseconds; None: not in this
+    month, as far as arrivals are known). `limit` is `hard` or `soft`. `jobs` lists the waiting jobs that, because of a
+    hard limit, do not start before the next month in most of the simulated futures.
     """
 
     queue: str
@@ -103,7 +103,7 @@ class BudgetForecast(Struct, frozen=True):
 class StartForecast(Struct, frozen=True):
     """The forecast for the jobs that waited at `now`, in order, from a number of simulated `futures`.
 
-    `of` is the number of jobs that waited. `jobs` has all of them, or only the job that was asked about.
+    `of` is the number of jobs that waited. `jobs` has all of them, or only the job asked about.
     """
 
     now: int
@@ -114,7 +114,7 @@ class StartForecast(Struct, frozen=True):
 
 
 def is_final(reason: Reason | None) -> bool:
-    """Return whether the job can never start with the cluster and its queues as they are."""
+    """Return whether the job can never start unless the cluster or its queues change."""
     return isinstance(reason, NeverFits | RetriesUsed) or (isinstance(reason, OverQuota) and reason.ever)
 
 

@@ -22,7 +22,7 @@ from kant.scheduler.cycle import Scheduler
 
 @dataclass(frozen=True, slots=True)
 class QueueRank:
-    """The `rank` of a job among `of` waiting jobs; the first has rank 1."""
+    """The rank of a job among `of` waiting jobs. The first job has rank 1."""
 
     rank: int
     of: int
@@ -32,9 +32,9 @@ class QueueRank:
 class Explanation:
     """All that is known at `now` about why `job` has waited since `since` (microseconds on the run's clock).
 
-    `reason` is None if nothing keeps the next cycle from starting it. Ranks follow the profile's order:
-    `among_competitors` ranks the job among those that compete for one of its pools, `in_queue` in its own queue.
-    `expected` is its expected start, from a forecast made at `as_of` (microseconds; -1: there was none). `choice` says
+    `reason` is None if nothing keeps the next cycle from starting the job. Ranks follow the profile's order:
+    `among_competitors` is the rank among the jobs that compete for one of its pools, `in_queue` that in its own queue.
+    `expected` is its expected start, from a forecast made at `as_of` (microseconds; -1: no forecast). `choice` says
     whether a gang should wait for one topology domain; None if it has no choice. `starts_now` has the changes that
     start it at once, `more_nodes` the additional nodes with which it would start.
     """
@@ -59,7 +59,7 @@ class Explanation:
 
 
 def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
-    """Return the one reason `job` waits; None if nothing keeps the next cycle from starting it.
+    """Return the one reason why `job` waits. None if nothing keeps the next cycle from starting it.
 
     The scheduler is not affected. Raises StateError for a job that does not wait.
     """
@@ -72,8 +72,8 @@ def explain(
 ) -> Explanation:
     """Return all that is known at `now` (by default the time of the last event) about why `job` waits.
 
-    `forecast` is the job's part of a forecast made at `as_of`. The scheduler is not affected. Raises StateError for a
-    job that does not wait.
+    `forecast` is what a forecast made at `as_of` says about the job. The scheduler is not affected. Raises StateError
+    for a job that does not wait.
     """
     diagnosis = Diagnosis(scheduler, now)
     row, state = diagnosis.row(job), diagnosis.state

@@ -1,6 +1,6 @@
 """Typed facts behind a reason, each with its numbers and a sentence.
 
-Amounts are milli-GPUs, milli-cores or MiB, times microseconds on the run's clock.
+Amounts are in milli-GPUs, milli-cores or MiB; times are in microseconds on the run's clock.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Free(_Fact, frozen=True, tag="free"):
 
 
 class Fitting(_Fact, frozen=True, tag="fitting"):
-    """`now` of `nodes` nodes have room for a pod of the group: `gpus` devices, `milli` thousandths of each of them.
+    """`now` of `nodes` nodes have room for a pod of the group, which needs `gpus` devices, `milli` thousandths of each.
 
-    Together these nodes have room for `takes` of the group's `pods`. On `devices_only` more nodes only the CPU or
-    memory is missing. `needed` is the fewest empty nodes that hold the group. With `island` the devices of a pod must
-    be in one NVLink island; with `mig` the pod requests a MIG instance of that profile.
+    Together these nodes have room for `takes` of the group's `pods`. On `devices_only` more nodes, only CPU or memory
+    is missing. `needed` is the minimum number of empty nodes that hold the group. With `island`, the devices of a pod
+    must be in one NVLink island. With `mig`, the pod requests a MIG instance of that profile.
     """
 
     group: int
@@ -46,7 +46,7 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
 
 
 class ClosedByRule(_Fact, frozen=True, tag="rule"):
-    """`nodes` nodes have room for a pod of the group, but a `rule` such as anti-affinity with a class excludes them."""
+    """`nodes` nodes have room for a pod of the group, but `rule` (such as anti-affinity with a class) excludes them."""
 
     group: int
     rule: str
@@ -62,7 +62,7 @@ class HoldingQueue(_Fact, frozen=True, tag="holder"):
 
 
 class Ending(_Fact, frozen=True, tag="ending"):
-    """`job` is one of the next jobs to end: expected at `at` (-1: unknown), it frees `held` milli-GPUs."""
+    """`job` is one of the next jobs to end: expected at `at` (-1: unknown). It then frees `held` milli-GPUs."""
 
     job: str
     held: int
@@ -72,7 +72,7 @@ class Ending(_Fact, frozen=True, tag="ending"):
 class QuotaUse(_Fact, frozen=True, tag="quota"):
     """`queue` uses `used` of its quota `nominal`, which includes what the queues below it may lend.
 
-    `borrowed` is what the queue uses beyond its quota, `lent` how much of its unused quota other queues use now.
+    `borrowed` is what the queue uses beyond its quota; `lent` is how much of its unused quota other queues use now.
     """
 
     queue: str
@@ -118,9 +118,9 @@ class HeldReservation(_Fact, frozen=True, tag="promise"):
 
 
 class Blocker(_Fact, frozen=True, tag="blocker"):
-    """`job` must start first, and has waited since `since` because of `reason` (None: it can start).
+    """`job` must start first. It has waited since `since` because of `reason` (None: it can start).
 
-    `same`: it has the same requests as the waiting job, so if it does not fit, neither does the waiting job.
+    `same`: it has the same requests as the waiting job, so as long as it does not fit, neither does the waiting job.
     """
 
     job: str
@@ -130,8 +130,8 @@ class Blocker(_Fact, frozen=True, tag="blocker"):
 
 
 class NotReservable(_Fact, frozen=True, tag="not-reservable"):
-    """The profile plans starts ahead, but makes no reservation for this job. The plan does not support the job's rules
-    over several nodes, its segments or its required anti-affinity.
+    """The profile plans starts ahead but makes no reservation for this job, since the plan does not support the job's
+    rules over several nodes, its segments or its required anti-affinity.
     """
 
 
@@ -158,8 +158,8 @@ class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
 class VictimsTooLarge(_Fact, frozen=True, tag="too-large"):
     """`jobs` running jobs, one of them `job`, would free enough, but the profile's `most` forbids preempting them.
 
-    They hold `held` milli-GPUs, the fewest that suffice. The waiting job requests `asked` milli-GPUs; jobs that hold
-    up to `most` times that amount may be preempted for it.
+    They hold `held` milli-GPUs, the smallest amount that suffices. The waiting job requests `asked` milli-GPUs. Jobs
+    that hold up to `most` times that amount may be preempted for it.
     """
 
     job: str
@@ -273,5 +273,5 @@ def count(number: int, noun: str) -> str:
 
 
 def known(time: int) -> int:
-    """Return `time`, or -1 for FOREVER, which stands for an unknown time."""
+    """Return `time`, or -1 if it is FOREVER, which means that the time is unknown."""
     return time if time < FOREVER else -1

@@ -34,7 +34,7 @@ MOST = 3
 
 
 def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[Fact, ...]:
-    """Return the facts behind the reason the job waits."""
+    """Return the facts behind the reason why the job waits."""
     match reason:
         case NoFit(group=group):
             _, option = diagnosis.missing(row)
@@ -54,7 +54,7 @@ def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[F
 
 
 def competitors(diagnosis: Diagnosis, shape: Shape) -> list[int]:
-    """Return the running jobs that hold a part of any pool that admits the shape, in order of submission."""
+    """Return the running jobs that hold a part of a pool that admits the shape, in order of submission."""
     state = diagnosis.state
     nodes = _open_nodes(diagnosis, shape)
     running = (row for row in sorted(state.running) if state.shape_of(row).pool_bits & shape.pool_bits)
@@ -96,7 +96,7 @@ def free_capacity(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Fact,
 
 
 def rules_in_the_way(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[ClosedByRule, ...]:
-    """Return the pod rules and exact amounts that exclude nodes with room for a pod of the group."""
+    """Return the pod rules, and amounts of other resources, that exclude nodes with room for a pod of the group."""
     state = diagnosis.state
     if not shape.ask.rules:
         return ()
@@ -108,7 +108,7 @@ def rules_in_the_way(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Cl
 
 
 def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many pods of a demand fit on each node, twice: by its devices alone, and by CPU and memory as well."""
+    """Return how many pods of a demand fit on each node: first by devices alone, then by CPU and memory as well."""
     gpus, milli = int(demand[c.D_GPUS]), int(demand[c.D_MILLI])
     slots = c.devices_of(nodes)
     free = np.maximum(nodes[:, c.DEVICES : c.DEVICES + slots], 0)
@@ -136,7 +136,7 @@ def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rounds(shares: Table, gpus: int) -> Table:
-    """Return the pods that fit on each node if each takes a share of `gpus` devices; `shares` has nodes x devices."""
+    """Return how many pods fit on each node if a pod takes a share of `gpus` devices. `shares` has nodes x devices."""
     most_first = np.sort(shares, axis=1)[:, ::-1]
     rounds: Table = most_first.sum(axis=1) // gpus
     for always in range(1, min(gpus, shares.shape[1] + 1)):  # this many devices serve every pod
@@ -157,7 +157,7 @@ def holders(diagnosis: Diagnosis, shape: Shape) -> tuple[HoldingQueue, ...]:
 
 
 def expected_ends(diagnosis: Diagnosis, rows: list[int]) -> list[tuple[int, int]]:
-    """Return (expected end, row) of running jobs, soonest first; unknown ends come last, in the given order."""
+    """Return (expected end, row) of running jobs, the soonest first. Unknown ends come last, in the given order."""
     estimates = diagnosis.profile.estimates
     ends = [(estimates.end(diagnosis.state, row, diagnosis.now), row) for row in rows]
     return sorted(ends, key=lambda entry: entry[0])
@@ -171,7 +171,7 @@ def next_ends(diagnosis: Diagnosis, shape: Shape) -> tuple[Ending, ...]:
 
 
 def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...]:
-    """Return the use of the quota by the job's queue and by the queue whose limit binds, and which queues borrow."""
+    """Return the quota usage of the job's queue and of the queue whose limit binds, and the queues that borrow."""
     state, tree = diagnosis.state, diagnosis.admission.quota_tree
     key = tree.keys.index((reason.model, reason.resource))
     node = state.quota_usage.node_of[int(state.jobs[row, c.J_QUEUE])]
@@ -205,7 +205,7 @@ def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...
 
 
 def reservations(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[HeldReservation, ...]:
-    """Return the first reservations to begin in the shape's pools, with the job's own first."""
+    """Return the reservations that begin first in the shape's pools. The job's own reservation comes first."""
     state = diagnosis.state
     nodes = _open_nodes(diagnosis, shape)
     found = [
@@ -224,7 +224,7 @@ def reservation(diagnosis: Diagnosis, row: int, own: bool = False) -> HeldReserv
 
 
 def blocker(diagnosis: Diagnosis, row: int, job: str) -> tuple[Fact, ...]:
-    """Return that `job` goes first and why it waits, with the facts behind its reason; empty if it does not wait."""
+    """Return a fact that `job` goes first and why it waits, and the facts behind that; () if it does not wait."""
     state = diagnosis.state
     first = state.rows[job]
     if first not in state.pending:

@@ -1,4 +1,4 @@
-"""Finds single changes that would end a job's wait, each verified on a trial before it is named."""
+"""Finds single changes that would end a job's wait. Each is verified on a trial before it is suggested."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ from kant.queueing.preemption.candidate import Candidate
 from kant.queueing.preemption.search import choose
 
 MOST_ENDS = 4096
-"""Maximum number of running jobs whose ends are tried together: those that end first."""
+"""Maximum number of running jobs whose ends are tried together. The jobs that end first are tried."""
 
 MOST_ALONE = 64
-"""Maximum number of running jobs of which each is tried alone: would its end suffice?"""
+"""Maximum number of running jobs that are tried one by one: would the end of this job alone be enough?"""
 
 MOST_LOOKS = 4
-"""Maximum number of searches against bookings; each assumes the last end that the search before it found."""
+"""Maximum number of searches that respect bookings. Each starts from the last end that the one before found."""
 
 MOST_NAMED = 5
 """Maximum number of jobs that one suggestion names."""
 
 
 def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[Suggestion, ...]:
-    """Return the changes that would end the wait for this reason; empty if none is found or none is needed."""
+    """Return the changes that would end the wait for this reason. Empty if none is found or needed."""
     match reason:
         case NoFit():
             return (*ends(diagnosis, row, diagnosis.missing(row)[1]), *larger_most(diagnosis, row))
@@ -94,9 +94,9 @@ def _queue_shape(diagnosis: Diagnosis, row: int, reason: OverQuota) -> Shape:
 
 
 def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
-    """Return sets of running jobs after whose expected ends the gang fits in the free capacity and its quota.
+    """Return sets of running jobs. Once all jobs of a set have ended, the gang fits in the free capacity and its quota.
 
-    No job can be left out of a set. First comes the set that ends first, then, if any, the first single job whose end
+    No job can be left out of a set. The set that ends first comes first; then, if any, the first single job whose end
     is enough. Jobs ahead of the gang may still take the capacity.
     """
     state = diagnosis.state
@@ -131,7 +131,7 @@ def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
 
 
 def _first_to_end(diagnosis: Diagnosis, row: int, shape: Shape, running: list[int], at: int) -> list[Candidate]:
-    """Return the jobs of `running` after whose ends the gang has quota and, from `at` on, a place that is not booked.
+    """Return the jobs of `running` whose ends give the gang its quota, and from `at` on a place that is not booked.
     `running` is in order of expected ends. Empty if even all of these jobs are not enough.
     """
     held = {other: diagnosis.state.running[other] for other in running}
@@ -142,8 +142,8 @@ def _first_to_end(diagnosis: Diagnosis, row: int, shape: Shape, running: list[in
 
             trial.enter_context(at_time(diagnosis, row, at))
             held = {other: open_part(diagnosis, row, each) for other, each in held.items()}
-        # Jobs that end later rank behind, so the search finds the set with the earliest end; of equal ones, the one of
-        # the fewest jobs.
+        # Jobs that end later rank behind, so the search finds the set with the earliest end. Of sets with the same end,
+        # it finds the one with the fewest jobs.
         candidates = [Candidate(other, each, 0, 0, (i,)) for i, (other, each) in enumerate(held.items())]
         admitted = partial(admits, diagnosis, row, shape)
         chosen = choose(diagnosis.placer, shape, row, candidates, UNLIMITED, admitted)
@@ -156,7 +156,7 @@ def _jobs_end(diagnosis: Diagnosis, ending: list[Candidate], end_of: dict[int, i
 
 
 def admits(diagnosis: Diagnosis, row: int, shape: Shape, gone: Collection[Candidate]) -> bool:
-    """Return whether the quota lets the job start once these running jobs have gone."""
+    """Return whether the quota lets the job start after these running jobs have ended."""
     quota_usage = diagnosis.state.quota_usage
     if not diagnosis.uses_quotas or quota_usage.tree is None:
         return True
@@ -174,7 +174,7 @@ def admits(diagnosis: Diagnosis, row: int, shape: Shape, gone: Collection[Candid
 
 
 def more_quota(diagnosis: Diagnosis, row: int, reason: OverQuota, shape: Shape) -> tuple[MoreQuota, ...]:
-    """Return by how much one quota would have to grow, if that alone admits the job."""
+    """Return how much one quota would have to grow to admit the job, if that alone is enough."""
     state, quota_usage = diagnosis.state, diagnosis.state.quota_usage
     queue, user = state.jobs[row, [J_QUEUE, J_USER]].tolist()
     own = diagnosis.admission.quota_tree.queues[quota_usage.node_of[queue]].name
@@ -194,7 +194,7 @@ def more_quota(diagnosis: Diagnosis, row: int, reason: OverQuota, shape: Shape) 
 
 
 def grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
-    """Return the queue with a larger quota: its nominal amount, or the limit of one user."""
+    """Return the queue with a quota larger by `more`: its nominal amount, or the limit of one user."""
     quotas = list(queue.quotas)
     at = next((i for i, q in enumerate(quotas) if (q.model, q.resource) == (reason.model, reason.resource)), -1)
     if at < 0:
@@ -207,7 +207,7 @@ def grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
 
 
 def larger_most(diagnosis: Diagnosis, row: int) -> tuple[LargerMost, ...]:
-    """Return the smallest `most` that lets the job preempt enough, if the profile's own is too small for that."""
+    """Return the smallest `most` with which the job may preempt enough jobs, if the profile's `most` is too small."""
     large = victims_too_large(diagnosis, row)
     if large is None or not large.asked:  # no `most` helps a job that asks for no GPU
         return ()

@@ -1,7 +1,7 @@
-"""A frozen moment of a scheduler: all input of a start forecast, to be sent to the process that computes the forecast.
+"""A frozen copy of a scheduler at one moment: all input of a start forecast, sent to the process that computes it.
 
 A state is frozen in steps, so that a live scheduler can run between the steps. The first step copies what may change.
-The others encode jobs and nodes, which never change.
+The other steps encode jobs and nodes, which never change.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PART = 1_000
 
 Found = TypeVar("Found")
 Steps = Generator[None, None, Found]
-"""Work in steps, which returns its result at the end."""
+"""Work that is done in steps, and returns its result at the end."""
 
 
 class PackedTable(NamedTuple):
-    """A copy of a table without its all-zero columns, which in most tables of nodes are nine tenths of all columns."""
+    """A copy of a table without the columns that are all zero. In most node tables nine tenths of the columns are."""
 
     rows: int
     width: int
@@ -58,11 +58,11 @@ def _packed(table: Table) -> PackedTable:
 
 
 TABLES = ("table", "empty", "left", "jobs")
-"""The names of the large tables of a state. `left` may be absent."""
+"""The names of the large tables of a state. `left` may be missing."""
 
 
 class FrozenState(NamedTuple):
-    """A state in parts: `rest` is the pickled state without its TABLES, its nodes and what it holds for each job.
+    """A state in parts. `rest` is the pickled state without its TABLES, its nodes and what it holds for each job.
 
     `by_job` has the names of all jobs, their rows, and the quota that the running jobs use.
     """
@@ -83,8 +83,8 @@ class FrozenState(NamedTuple):
 class Moment:
     """The `state` at `now`, as written by `freeze`, with the profile and the known past.
 
-    `zero` is the clock's zero, microseconds since the Unix epoch; 0: the clock has no dates. `trial` is a job that has
-    not been submitted: the forecast is about this job alone, as if it arrived now. None: about all waiting jobs.
+    `zero` is the clock's zero in microseconds since the Unix epoch; 0: the clock has no dates. `trial` is a job that
+    has not been submitted: the forecast is about it alone, as if it arrived now. None: about all waiting jobs.
     """
 
     state: FrozenState
@@ -96,7 +96,7 @@ class Moment:
     trial: Job | None = None
 
     def thawed(self) -> ClusterState:
-        """Return a new copy of the state at each call, with the trial job, if any, in the queue."""
+        """Return a new copy of the state on each call, with the trial job, if any, waiting in it."""
         state = thaw(self.state)
         if self.trial is not None:
             state.apply(JobSubmitted(self.now, self.trial))
@@ -104,7 +104,7 @@ class Moment:
 
 
 def at_once(steps: Steps[Found]) -> Found:
-    """Take all steps; return the result."""
+    """Take all steps, and return the result."""
     try:
         while True:
             next(steps)
@@ -114,7 +114,7 @@ def at_once(steps: Steps[Found]) -> Found:
 
 
 def freeze(state: ClusterState) -> FrozenState:
-    """Serialise the state, without the objects that follow its changes."""
+    """Serialise the state, without the objects that are notified of its changes."""
     return at_once(_freezing(state))
 
 
@@ -185,7 +185,7 @@ def moment_of(
 def moment_in_steps(
     scheduler: Scheduler, past: PastJobs, now: int | None = None, zero: int = 0, trial: Job | None = None
 ) -> Steps[Moment]:
-    """`moment_of` in steps: the result is the moment of the first step, whatever happens between the others."""
+    """Like `moment_of`, but in steps. The result is the moment of the first step, whatever happens later."""
     state = scheduler.state
     profile, now = scheduler.given, max(now or 0, state.now)
     return Moment((yield from _freezing(state)), profile, 0, now, past, zero, trial)

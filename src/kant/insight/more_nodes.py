@@ -1,7 +1,7 @@
-"""Additional nodes that would start a waiting job: empty nodes are added to the cluster, and the job is placed.
+"""Additional nodes that would start a waiting job: empty nodes are added to a copy of the cluster to place the job.
 
-The number of nodes has been verified to suffice, while one node fewer does not. It serves as an autoscaling request:
-any quota that the job also lacks is named too, and the job is assumed to be next in order.
+It has been verified that this number of nodes suffices and one node fewer does not. The answer serves as an autoscaling
+request: any quota that the job also lacks is named too, and the job is assumed to be next in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kant.model.status import NodeStatus
 from kant.scheduler.cycle import Scheduler
 
 MOST_KINDS = 4
-"""Maximum number of kinds of nodes that are tried: the kinds with the most existing nodes."""
+"""Maximum number of kinds of nodes that are tried. The kinds with the most existing nodes are tried."""
 
 MOST_NODES = 1024
 """Maximum number of nodes added."""
@@ -44,9 +44,9 @@ class MoreNodes(Struct, frozen=True):
 
 
 def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
-    """Return for each kind the fewest additional nodes that start the waiting job now; those with fewest GPUs first.
+    """Return, for each kind, the fewest additional nodes that start the job now. Kinds with fewest GPUs come first.
 
-    Empty if the job already fits, if no number of nodes helps, or if this cannot be determined: for a burst replica, a
+    Empty if the job already fits, if no number of nodes helps, or if it cannot be determined: for a burst replica, a
     job with a reservation, any job while reservations hold GPUs, and a job in a closed queue.
     """
     state = diagnosis.state
@@ -80,7 +80,7 @@ def _quotas(diagnosis: Diagnosis, row: int, model: str) -> tuple[Raise, ...] | N
 
 
 def _kinds(state: ClusterState, row: int) -> list[Node]:
-    """Return one example node of each kind that the job may use, at most MOST_KINDS, the most frequent kinds first."""
+    """Return an example node of each kind that the job may use: at most MOST_KINDS, the most frequent kinds first."""
     pools = state.table[:, c.POOL]
     open_to = state.shapes.admitting(state.shape_of(row), pools)
     kinds: dict[tuple[object, ...], list[Node]] = {}
@@ -92,7 +92,7 @@ def _kinds(state: ClusterState, row: int) -> list[Node]:
 
 
 class _Larger:
-    """A copy of a diagnosed cluster with `most` more nodes like `like`; `starts` puts some of them in service."""
+    """A copy of a diagnosed cluster with `most` more nodes like `like`. `starts` puts some of these in service."""
 
     def __init__(self, diagnosis: Diagnosis, job: Job, like: Node, most: int) -> None:
         self.profile, self.now = diagnosis.profile, diagnosis.now
@@ -118,7 +118,7 @@ class _Larger:
 
 
 def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
-    """Occupy in `larger` the devices of running jobs: a job each for those with affinity or rules, one for the rest."""
+    """Occupy in `larger` what running jobs hold: one job for each with affinity or rules, one for all others."""
     if state.given_pods is not None:
         larger.apply(TypicalPodsGiven(now, state.given_pods))
     pieces = []
@@ -151,6 +151,6 @@ def more_nodes_sentence(one: MoreNodes) -> str:
 
 
 def more_nodes_remedy(one: MoreNodes) -> str:
-    """Return text for people that says that these nodes come, with the quota increases that are also needed."""
+    """Return text for people that says that these nodes join, and which quota increases are also needed."""
     come = f"{more_nodes_sentence(one)} come{'s' * (one.count == 1)}"
     return " and ".join((come, *map(raise_sentence, one.quotas)))

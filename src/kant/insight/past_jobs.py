@@ -1,8 +1,8 @@
-"""What a cluster's past says about its future: how long jobs run, and which jobs arrive.
+"""What the past of a cluster says about its future: how long jobs run, and which jobs arrive.
 
 A forecast of starts draws from this past (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same
-share of its estimate as earlier jobs of its kind with estimates of similar length; without such jobs, all of it, or any
-share if the estimate is only a limit. A job without an estimate runs as long as earlier jobs of its kind
+share of its estimate as earlier jobs of its kind with estimates of similar length. Without such jobs it uses all of it,
+or any share if the estimate is only a limit. A job without an estimate runs as long as earlier jobs of its kind
 (`cluster/history.py` defines kinds), otherwise as any earlier job. Arrivals repeat those of an earlier day.
 
 Shares depend on the estimate. Jobs with the longest estimates mostly end early, since few jobs run so long; jobs with
@@ -28,22 +28,22 @@ WHOLE = 1_000_000
 """A share of 1: the run time equals the estimate."""
 
 AT_LIMIT = 200
-"""How many of a thousand jobs are assumed to run up to their limit, as long as no job of the kind has ended."""
+"""How many of 1000 jobs are assumed to run up to their limit, as long as no job of the kind has ended."""
 
 MOST_DAYS = 7
-"""Days of arrivals that are kept."""
+"""Maximum number of days of arrivals that are kept."""
 
 MOST_ARRIVALS = 4096
 
 MOST_RUNS = 2000
-"""Maximum number of run times that are passed on to the next process, the latest."""
+"""Maximum number of run times passed on to the next process. The latest ones are passed on."""
 
 MOST_KINDS = 10_000
-"""Maximum number of kinds of jobs passed on to the next state; if there are more, only the latest runs are passed."""
+"""Maximum number of kinds of jobs passed on to the next state; beyond it, only the latest runs are passed on."""
 
 
 class PastRun(NamedTuple):
-    """A job that ended on its own: the fields that define its kind, its estimate (-1: none) and its run time, in µs."""
+    """A job that ended on its own: the fields of its kind, its estimate `said` (-1: none) and run time `ran`, in µs."""
 
     queue: str
     user: str
@@ -54,7 +54,7 @@ class PastRun(NamedTuple):
 
 
 class PastJobs:
-    """Learns run times and arrivals from one state after another. Equal events give equal answers."""
+    """Learns run times and arrivals from a sequence of states. Equal events give equal answers."""
 
     def __init__(self) -> None:
         self._spans = RunTimes()
@@ -83,7 +83,7 @@ class PastJobs:
         return lately
 
     def begin(self, state: ClusterState, later: int = 0) -> None:
-        """Follow another state from now on. Its clock began `later` microseconds after the clock of the previous state.
+        """Follow another state from now on. Its clock began `later` microseconds after that of the previous state.
 
         Jobs that are already in the new state do not count as arrivals.
         """
@@ -161,9 +161,9 @@ class PastJobs:
     # --- what to expect -------------------------------------------------------------------------------------------
 
     def left(self, state: ClusterState, row: int, now: int, permille: int) -> int:
-        """Return how much longer a live job runs once placed, at a quantile (permille) of its kind; FOREVER: unknown.
+        """Return how much longer a live job runs once placed, at a quantile (permille) of its kind. FOREVER if unknown.
 
-        The result is in microseconds of work; for an elastic gang, with all its pods.
+        The result is in microseconds of work. For an elastic gang it is the time with all of its pods.
         """
         said, remaining, elapsed, since = state.jobs[row, [J_ESTIMATE, J_REMAINING, J_ATTAINED, J_SINCE]].tolist()
         running = now - since if row in state.running else 0
@@ -179,7 +179,7 @@ class PastJobs:
         return min(left, max(limit - elapsed, 1)) if limit > 0 else left
 
     def whole(self, job: Job, permille: int) -> int:
-        """Return how long (µs) a job that arrives later runs at a quantile (permille) of its kind; FOREVER: unknown."""
+        """Return how long (µs) a later arrival runs, at a quantile (permille) of its kind; FOREVER if unknown."""
         left = self._left(self.kind_of(job), job.estimate, 0, permille, job.limit)
         return min(left, job.limit) if job.limit > 0 else left
 
@@ -204,8 +204,8 @@ class PastJobs:
         return max(total - elapsed if total >= 0 else _outliving(elapsed, permille), 1)
 
     def _share_kinds(self, kind: int, octave: int) -> tuple[int, ...]:
-        """Return the keys in `_shares` that apply to a job of this kind and octave of the estimate, the most similar
-        first. The last key stands for all estimates of the kind."""
+        """Return the keys in `_shares` that apply to a job of this kind and this octave of the estimate, the most
+        similar first. The last key stands for all estimates of the kind."""
         found = self._alike.get((kind, octave))
         if found is None:
             near = sorted(self._octaves, key=lambda other: (abs(other - octave), other))
@@ -222,7 +222,7 @@ class PastJobs:
 
     def coming(self, now: int, day: int) -> Iterator[tuple[int, Job]]:
         """Yield the arrivals after `now` in order of time, as if the next days repeated past days, from one chosen by
-        `day` on. Yields nothing if less than a whole day is known or no job arrived; otherwise it never ends.
+        `day` on. If less than a whole day is known or no job arrived, yields nothing; otherwise it never ends.
         """
         days = self.days(now)
         if not days:
@@ -239,7 +239,7 @@ class PastJobs:
 
 
 def _of_limit(elapsed: int, permille: int) -> int:
-    """Return the share of its limit (permille) that a job uses at a quantile, given the share `elapsed` used so far.
+    """Return the share of its limit (permille) that a job uses at a quantile, given the share `elapsed` used by now.
 
     A limit is no estimate. Shares are assumed to be spread evenly, except that a fifth of the jobs use the whole limit
     (Mu'alem and Feitelson, Utilization, Predictability, Workloads, and User Runtime Estimates, IEEE TPDS 2001: a flat
@@ -250,5 +250,5 @@ def _of_limit(elapsed: int, permille: int) -> int:
 
 
 def _outliving(elapsed: int, permille: int) -> int:
-    """Return how much longer a job runs that has outlived all others, assuming a Pareto distribution of index 2."""
+    """Return how much longer a job that has outlived all others runs, assuming a Pareto distribution of index 2."""
     return elapsed * (isqrt(10**9 // (1000 - permille)) - 1000) // 1000

@@ -1,4 +1,4 @@
-"""When a waiting job may preempt jobs that are protected now because they have not yet run for their `min_run`."""
+"""When a waiting job may preempt jobs that are still protected, because they have not run for their `min_run` yet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRIALS = 200
 class MinRunWaits:
     """Finds for each waiting job the first time at which enough victims have reached their minimum run time.
 
-    No victim is counted twice: victims of an earlier job are not available to a later job.
+    No victim is counted twice: a victim of an earlier job is not available to a later job.
     """
 
     def __init__(self, diagnosis: Diagnosis) -> None:
@@ -121,7 +121,7 @@ class MinRunWaits:
 def protected_victims(
     diagnosis: Diagnosis, row: int, reason: Reason | None
 ) -> tuple[AwaitsNode | ProtectedVictims | VictimsTooLarge, ...]:
-    """Return which rules keep a job that lacks capacity or quota from preempting: `node_wait`, `min_run` or `most`."""
+    """Return which of `node_wait`, `min_run` and `most` keep a job that lacks capacity or quota from preempting."""
     if not isinstance(reason, NoFit | OverQuota):
         return ()
     node = awaits_node(diagnosis.profile, diagnosis.state, row, diagnosis.now) if isinstance(reason, NoFit) else None
@@ -138,8 +138,8 @@ def protected_victims(
 
 
 def awaits_node(profile: Profile, state: ClusterState, row: int, now: int) -> AwaitsNode | None:
-    """Return until when a job with quota waits for an autoscaler's node instead of preempting. None if the job does not
-    wait for a node, or may not preempt.
+    """Return until when a job that has quota waits for an autoscaler's node instead of preempting. None if the job does
+    not wait for a node, or may not preempt.
     """
     at = awaits_node_until(state, row, now)
     if not at or profile.preemption is None or not state.shape_of(row).ask.preempts:

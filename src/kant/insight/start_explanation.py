@@ -1,4 +1,4 @@
-"""Why a job runs where it does: the cycle that started it is rerun with a tracing placer, which records the choice."""
+"""Why a job runs where it does: the cycle that started it is run again with a placer that records the choice."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class PlacementEffect:
     """What a placement means for its job and for later jobs.
 
     `level` is the narrowest topology level at which one domain holds the gang (`cluster`: none does). `slowdown` is the
-    run time in thousandths of the best placement's. `broken_nodes` counts nodes that were entirely free and are
-    now partly taken, `filled_nodes` those left without a free GPU, `broken_leaves` leaves of only free nodes that are
-    now taken in part. `partly_before` and `partly_after` count the partly taken nodes of the cluster.
+    run time in thousandths of that in the best placement. `broken_nodes` counts nodes that were entirely free and are
+    partly taken now. `filled_nodes` counts nodes left without a free GPU. `broken_leaves` counts leaves of only free
+    nodes that are partly taken now. `partly_before` and `partly_after` count the partly taken nodes of the cluster.
     """
 
     nodes: int
@@ -58,12 +58,12 @@ class PlacementEffect:
 class StartExplanation:
     """Why `job` got `place` in the cycle at `now`.
 
-    `agrees`: the cycle decides the same when run again. `how` names the mechanism that chose the place: `policy`,
-    explained by `account`; `preferences` (the policy spreads, or the job names segments, affinity or other rules that
+    `agrees`: the cycle decides the same when run again. `how` names the mechanism that chose the place: `policy`
+    (explained by `account`); `preferences` (the policy spreads, or the job names segments, affinity or other rules that
     are not explained); `clear` (of several places equal for the policy, one without bookings); `plan` (the policy found
     no place, but the search for the earliest start did); or `proposed` (by a solver, according to the journal). The
-    jobs in `stopped` were preempted for it. `choice` says what the gang would get by waiting. `within` is the topology
-    level that the job requests ("": none); `required` tells whether that is a hard requirement.
+    jobs in `stopped` were preempted for it. `choice` says what the gang would gain by waiting. `within` is the topology
+    level that the job requests ("": none); `required`: it is a hard requirement.
     """
 
     job: str
@@ -80,7 +80,7 @@ class StartExplanation:
 
 
 class TracingPlacer:
-    """A placer that records the last placement of the job `row`, and the node table before that placement."""
+    """A placer that records the last placement of the job in `row`, and the node table before it."""
 
     def __init__(self, placer: Placer, row: int) -> None:
         self.placer = placer
@@ -174,7 +174,7 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
 
 
 def _is_same(place: Allocation, said: Allocation) -> bool:
-    """Return whether two allocations are equal in all columns before COUNTED: journals have no counts of pods."""
+    """Return whether two allocations are equal in the columns before COUNTED. Journals have no counts of pods."""
     return np.array_equal(place[:, :COUNTED], said[:, :COUNTED])
 
 

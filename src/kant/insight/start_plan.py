@@ -1,7 +1,7 @@
-"""Plans the starts of all waiting jobs around running jobs and reservations, each job at its earliest start.
+"""Plans the starts of all waiting jobs around running jobs and reservations, each job as early as possible.
 
-A plan treats run times as exact and ignores all other features of the profile, such as preemption. It is the baseline
-for a gang that may wait for one domain (`domain_choice.py`). `sim/forecast_starts.py` forecasts start times.
+A plan treats run times as exact, and ignores the profile's other features, such as preemption. It is the baseline for a
+gang that may wait for one domain (`domain_choice.py`). `sim/forecast_starts.py` forecasts start times.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kant.queueing.estimates import Estimates
 from kant.queueing.rejection import never_starts
 
 Charged = tuple[int, int, Held, Amounts]
-"""Queue, user, and the charged amounts of a running job."""
+"""Queue and user of a running job, and the amounts charged to them."""
 
 MOST_CHARGES = 200_000
-"""Maximum number of quota charges that one plan examines. A job that would need more gets no expected start."""
+"""Maximum number of quota charges that one plan examines. A job that needs more gets no expected start."""
 
 
 class StartPlan:
@@ -61,7 +61,7 @@ class StartPlan:
             self.starts[row] = start
 
     def lay_out(self, rows: Iterable[int]) -> dict[int, int | None]:
-        """Return the start of each job of `rows`, given in order (None: unknown). Burst replicas follow base jobs."""
+        """Return the start of each job of `rows`, planned in order (None: unknown). Burst replicas follow base jobs."""
         bases = self.state.jobs[:, J_BASE]
         later = [row for row in rows if bases[row] in self.state.pending]
         waits = set(later)
@@ -98,7 +98,7 @@ class StartPlan:
         return start
 
     def _place(self, row: int, not_before: int) -> int | None:
-        """Commit the job to its earliest place on any GPU model that its quota allows; return its start or None."""
+        """Plan the job at its earliest place on any GPU model that its quota allows. Return its start, or None."""
         state = self.state
         duration = self.estimates.duration(state, row)
         options = [state.shape_of(row)]
@@ -188,5 +188,5 @@ class Charges:
 
 
 def kept_with(estimates: Estimates, probability: Literal[50, 90]) -> Estimates:
-    """Return the estimates at another percentile; it matters only for estimates that are learned."""
+    """Return the estimates at another percentile. Only estimates that are learned depend on the percentile."""
     return msgspec.structs.replace(estimates, probability=probability)

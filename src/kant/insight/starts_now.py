@@ -1,10 +1,10 @@
 """ "Starts now if": the cheapest permitted change after which a waiting job has a quota and a place at once.
 
-Three kinds of change are tried, each on a trial or a copy, so every result has been verified. Preemptible running jobs
-move or stop, at the price of the GPU time they lose since their last checkpoint; a quota is raised; a node that is out
-of service returns. With few running jobs every set of them is tried, in order of price, so the result is the cheapest.
-With more running jobs it may not be the cheapest. A lower bound then says what another set would cost at least, since
-the stopped jobs must free the missing GPUs (a fractional knapsack).
+Three kinds of change are tried, each on a trial or a copy, so every result has been verified: preemptible running jobs
+move or stop, at the price of the GPU time that they lose since their last checkpoint; a quota is raised; or a node that
+is out of service returns. If few jobs are running, every set of them is tried in order of price, so the result is the
+cheapest. Otherwise it may not be. Then a lower bound says what any other set would cost at least: the stopped jobs must
+free the missing GPUs (a fractional knapsack).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kant.queueing.rejection import never_starts
 from kant.scheduler.cycle import Scheduler
 
 MOST_TRIED = 8
-"""Maximum number of preemptible jobs of which all sets are tried."""
+"""Up to this number of preemptible jobs, all sets of them are tried."""
 
 MOST_NODES = 8
 """Maximum number of nodes whose return is tried."""
@@ -45,7 +45,7 @@ PRICE_HOUR = GPU * (HOUR // SECOND)
 
 
 class Stopped(Struct, frozen=True):
-    """A running job that is to stop, at a price in milli-GPU-seconds; with `moves` it restarts elsewhere at once."""
+    """A running job that is to stop, at a price in milli-GPU-seconds. `moves`: it restarts elsewhere at once."""
 
     job: str
     queue: str
@@ -64,10 +64,10 @@ class Raise(Struct, frozen=True):
 
 
 class StartsNow(Struct, frozen=True):
-    """One change: all of `stopped`, `quotas` and `nodes` together; the job named `yields` gives up its reservation.
+    """One change: all of `stopped`, `quotas` and `nodes` together. The job `yields`, if any, gives up its reservation.
 
-    `price` is the total of the stopped jobs in milli-GPU-seconds. No set of jobs with the same effect costs less than
-    `bound`.
+    `price` is that of all stopped jobs together, in milli-GPU-seconds. No set of jobs with the same effect costs less
+    than `bound`.
     """
 
     stopped: tuple[Stopped, ...] = ()
@@ -79,7 +79,7 @@ class StartsNow(Struct, frozen=True):
 
     @property
     def is_cheapest(self) -> bool:
-        """Whether it is proven that no other set of stopped jobs costs less."""
+        """Whether it is proven that no other set of stopped jobs is cheaper."""
         return self.price == self.bound
 
 
@@ -90,7 +90,7 @@ class NoChange(Struct, frozen=True):
 
 
 def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChange:
-    """Return the changes that start the waiting job, one of each kind, the cheapest first; empty if none is needed.
+    """Return the changes that start the waiting job: one of each kind, the cheapest first. Empty if none is needed.
 
     The job is assumed to be next in order.
     """
@@ -126,7 +126,7 @@ def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChan
 
 
 def _yields(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
-    """Return the first job whose reservation alone keeps the waiting job from being placed; "" if there is none."""
+    """Return the first job whose reservation alone prevents the placement of the waiting job; "" if there is none."""
     for other in sorted(diagnosis.state.reserved, key=lambda one: (diagnosis.state.reserved[one].start, one)):
         with diagnosis.without_reservation_of(other):
             if other != row and diagnosis.missing_place(row, shape) is None:
@@ -138,7 +138,7 @@ def _yields(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
 
 
 def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[bool] | None) -> list[StartsNow]:
-    """Return the cheapest set of preemptible running jobs without which the job starts; empty if there is none."""
+    """Return the cheapest set of preemptible running jobs whose stop lets the job start; empty if there is none."""
     candidates = _candidates(diagnosis, row, shape, allowed is not None)
     if not candidates:
         return []
@@ -163,7 +163,7 @@ def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[boo
 
 
 def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) -> list[Candidate]:
-    """Return the running jobs that may be stopped, the cheapest per GPU first, without base jobs that have replicas."""
+    """Return the running jobs that may be stopped, the cheapest per GPU first. Base jobs with replicas are left out."""
     state, cycle = diagnosis.state, diagnosis.cycle
     reach = competitors(diagnosis, shape)
     if by_quota and diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
@@ -182,7 +182,7 @@ def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) ->
 
 
 def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) -> int:
-    """Return a lower bound of the price of freeing the missing GPUs: the price if parts of jobs could be stopped."""
+    """Return a lower bound on the price of freeing the missing GPUs: the price if parts of jobs could be stopped."""
     state = diagnosis.state
     free = sum(
         int(capacity - allocated)
@@ -241,7 +241,7 @@ def _moving(
 
 
 def raised(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[Raise, ...]:
-    """Return the quota limits that keep the job waiting, each raised by the missing amount; empty if there are none."""
+    """Return the quota limits that keep the job waiting, each with the missing amount; empty if there are none."""
     if not diagnosis.uses_quotas:
         return ()
     usage, found = diagnosis.state.quota_usage, list[Raise]()

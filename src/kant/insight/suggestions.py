@@ -16,7 +16,7 @@ class _Suggestion(Struct, frozen=True, tag_field="if"):
 class JobsEnd(_Suggestion, frozen=True, tag="ends"):
     """The job fits once all of `jobs` have ended, if no other job takes their resources: at `at` (µs; -1: unknown).
 
-    None of these jobs can be left out (if there are more than 64, none for this placement). `more` jobs have no name.
+    None of these jobs can be left out (with more than 64: not for this placement). `more` further jobs are not named.
     """
 
     jobs: tuple[str, ...]
@@ -25,7 +25,7 @@ class JobsEnd(_Suggestion, frozen=True, tag="ends"):
 
 
 class MoreQuota(_Suggestion, frozen=True, tag="quota"):
-    """The quota admits the job if `queue` gets `more` of a resource; `then` is what the job still lacks, or None."""
+    """The quota admits the job if `queue` gets `more` of a resource. `then`: what the job still lacks, or None."""
 
     queue: str
     model: str
@@ -42,21 +42,21 @@ class ShorterRuntime(_Suggestion, frozen=True, tag="shorter"):
 
 
 class JobStarts(_Suggestion, frozen=True, tag="starts"):
-    """`job` starts or leaves the queue; `then` is what the waiting job would still lack (None: nothing)."""
+    """`job` starts or leaves the queue. `then` is what the waiting job would still lack (None: nothing)."""
 
     job: str
     then: Reason | None
 
 
 class QueueOpens(_Suggestion, frozen=True, tag="opens"):
-    """`queue` opens again; `then` is what the job would still lack in the current state (None: nothing)."""
+    """`queue` opens again. `then` is what the job would still lack in the current state (None: nothing)."""
 
     queue: str
     then: Reason | None
 
 
 class BackOffEnds(_Suggestion, frozen=True, tag="time"):
-    """The job's back-off ends at `at` (µs); `then` is what it would still lack in the current state (None: nothing)."""
+    """The job's back-off ends at `at` (µs). `then` is what it would still lack in the current state (None: nothing)."""
 
     at: int
     then: Reason | None
@@ -65,7 +65,7 @@ class BackOffEnds(_Suggestion, frozen=True, tag="time"):
 class LargerMost(_Suggestion, frozen=True, tag="most"):
     """If the profile sets `most` to this value in `[preemption]`, the job preempts `jobs` running jobs, such as `job`.
 
-    It may do so from `at` on, when those jobs have reached their minimum run time (microseconds; -1: at once).
+    It may do so from `at` on (µs; -1: at once), when those jobs have reached their minimum run time.
     """
 
     most: int

@@ -1,4 +1,4 @@
-"""The accuracy of earlier answers as a sentence. This module imports nothing, so that clients can use it too."""
+"""The accuracy of earlier answers as a sentence. This module imports nothing, so that clients can use it, too."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ UNCALIBRATED = "not calibrated: too few earlier answers about such jobs are know
 
 
 FEW_QUARTERS, FEW_JAMS = 5, 3
-"""Minimum number of quarters of a day, and of periods of congestion, from which answers of one class are calibrated.
+"""Minimum number of quarters of a day, and of periods of congestion, to calibrate the answers of one class.
 
-Such a period (a jam) lasts until no job waits about which a forecast was kept."""
+A period of congestion (a jam) lasts until no job with a kept forecast waits."""
 
 
 def track_record(answers: int, kept: int, kept_p50: int, calibrated: bool = True) -> str:
-    """Return a sentence: of the earlier `answers`, `kept` held for the P90 and `kept_p50` for the P50; "" if there were
-    none. If the answers are not `calibrated` (they come from simulated futures alone), the sentence says so.
+    """Return a sentence: of the earlier `answers`, `kept` held for the P90 and `kept_p50` for the P50; "" for no
+    answers. If they are not `calibrated` (they come from simulated futures alone), the sentence says so.
     """
     if not answers:
         return ""

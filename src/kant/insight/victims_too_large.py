@@ -1,4 +1,4 @@
-"""Victims that `most` protects from a waiting job: the jobs that would have to stop hold too many times its GPUs."""
+"""Victims that `most` protects from a waiting job: those that would have to stop hold too many times the job's GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNLIMITED = 1 << 60
 
 
 class TooLarge(NamedTuple):
-    """The sufficient victims that hold the fewest milli-GPUs, and when all have reached their minimum run time (µs)."""
+    """The sufficient victims that hold the fewest milli-GPUs; and when all have reached their minimum run time (µs)."""
 
     rows: list[int]
     held: int
@@ -27,7 +27,7 @@ class TooLarge(NamedTuple):
 
 
 def victims_too_large(diagnosis: Diagnosis, row: int) -> TooLarge | None:
-    """Return the victims with the fewest GPUs that `most` forbids to preempt; None if `most` is not the obstacle."""
+    """Return the victims with the fewest GPUs that `most` forbids to preempt. None if `most` is not the obstacle."""
     policy, state = diagnosis.profile.preemption, diagnosis.state
     shape = state.shape_of(row)
     if policy is None or not shape.ask.preempts:
@@ -47,7 +47,7 @@ def victims_too_large(diagnosis: Diagnosis, row: int) -> TooLarge | None:
 def _at_level(
     diagnosis: Diagnosis, policy: Preemption, rules: PreemptionRules, row: int, shape: Shape, level: int
 ) -> TooLarge | None:
-    """Return the victims with the fewest GPUs at one level; None if none suffice, or there are too many to search."""
+    """Return the victims with the fewest GPUs at one level. None if none suffice, or there are too many to search."""
     places, marks, until = rules.victims(level)
     if not len(places):
         return None

@@ -25,7 +25,7 @@ PARTS = (
     "rbac", "scheduler-name", "config", "fencing", "orders", "gates", "hami", "deployment", "network-policy",
     "service-monitor", "prometheus-rule", "dashboard",
 )  # fmt: skip
-"""The manifests in order, which follow the namespace and the definitions of Kant's kinds (`crd-*.yaml`)."""
+"""The names of the manifests in order, without the namespace and the definitions of Kant's kinds (`crd-*.yaml`)."""
 
 RESOURCES = """\
 requests:
@@ -91,7 +91,7 @@ DEPLOYMENT = {
     "journal_size": "4Gi",
     "resources": " " * 12 + RESOURCES.strip().replace("\n", "\n" + " " * 12),
 }
-"""The chart's values for the Deployment. The journals' limit (MiB) is below the size of their volume."""
+"""The chart's values for the Deployment. The limit of the journals (MiB) is below the size of their volume."""
 
 
 def fill(text: str, values: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""What Kant would have done differently: one pass over a journal written while another scheduler acted.
+"""What Kant would have done differently, from one pass over a journal written while another scheduler acted.
 
 For each job: when Kant first decided to start it, given the real state at that time, and when it really started. No
-decision builds on an earlier one, since none took effect; in `kant replay JOURNAL --profile kant` they do.
+decision builds on an earlier one, since none took effect. In `kant replay JOURNAL --profile kant` they do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kant.model.placement import NODE, Allocation
 
 @dataclass(slots=True)
 class Compared:
-    """One job. Times are in microseconds on the journal's clock; -1: Kant did not decide, or the job did not start."""
+    """One job. Times are in microseconds on the journal's clock; -1: Kant never decided, or the job never started."""
 
     job: str
     gpus: float
@@ -69,7 +69,7 @@ def _spans(allocation: Allocation, cluster: ClusterSpec) -> tuple[int, int]:
 
 
 def summary(jobs: list[Compared], end: int) -> dict[str, object]:
-    """Return counts, and waits in seconds, of jobs that asked for GPUs; `end` is the duration in microseconds."""
+    """Return counts and waits (seconds) of the jobs that asked for GPUs. `end`: the duration in microseconds."""
     came = [job for job in jobs if job.gpus]
     both = [job for job in came if job.decided >= 0 and job.started >= 0]
     gangs = [job for job in both if job.started_nodes > 1 or job.decided_nodes > 1]

@@ -49,7 +49,7 @@ class Observer(Protocol):
 
 
 class Core:
-    """One cluster under one profile, from the time at which the state was built: the zero of the run's clock.
+    """One cluster under one profile. The zero of the run's clock is the time at which the state was built.
 
     Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow. Other
     objects that follow the core are in `observers`. `waited` is the result of `Waits.kept` of the previous core. When

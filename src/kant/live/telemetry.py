@@ -252,7 +252,7 @@ def _queues(state: ClusterState) -> Iterator[Metric]:
 
 
 def _startable(state: ClusterState) -> Metric:
-    """Return for each pool the GPUs on idle nodes, all of which the largest gang of whole-node pods could get now."""
+    """Return for each pool the GPUs on idle nodes: the most that a gang of whole-node pods could get now."""
     table = state.table
     idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.IDLE] == table[:, c.GPUS])
     gpus = np.bincount(table[idle, c.POOL], table[idle, c.GPUS], len(state.pools))

@@ -123,8 +123,8 @@ class Completion:
         return any(each in said for each in GPU_FULL)
 
     def not_begun(self, record: JobRecord, why: str) -> None:
-        """Requeue a job whose run could not begin for lack of disk or processes; fail it after `MOST_REFUSALS`
-        times."""
+        """Requeue a job whose run could not begin for lack of disk or processes. After `MOST_REFUSALS` such starts it
+        fails."""
         log_event(log, "a job could not be started", logging.ERROR, job=record.id, error=why)
         self.jobs.refusals[record.id] = count = self.jobs.refusals.get(record.id, 0) + 1
         if count == MOST_REFUSALS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 
 KEPT_FROM_RUNS = 4
-"""n, where the last 1/n of the descriptors is not used to watch runs: further runs are polled instead."""
+"""n: the last 1/n of the descriptors is not used to watch runs. Further runs are polled instead."""
 UNLIMITED = 1 << 20
 
 

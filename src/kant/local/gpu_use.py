@@ -18,7 +18,7 @@ WARNED = 0.5
 @dataclass(slots=True)
 class JobUse:
     """GPU use of a run: the fraction of time in which its GPUs were busy (the sum over `looks` checks, and the last),
-    MiB of their memory in use, in total, and the peak, and since when no GPU was busy (microseconds on Kant's clock).
+    MiB of their memory in use, in total and at the peak, and since when no GPU was busy (microseconds on Kant's clock).
     """
 
     attempt: int

@@ -54,8 +54,8 @@ def pause(cost: float) -> float:
 
 
 def taken(pids: Iterable[int], most: int) -> int:
-    """Return how many bytes the processes hold together. A result of at most `most` may be too high, which does no
-    harm: shared pages are counted exactly, which is expensive, only if the sum is above `most`.
+    """Return how many bytes the processes hold together. Shared pages are counted exactly, which is expensive, only if
+    the sum is above `most`. A result of at most `most` may be too high, which does no harm.
     """
     full = {pid: _size(pid) for pid in pids}
     total = sum(full.values())

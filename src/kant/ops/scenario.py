@@ -120,7 +120,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=16)
 def _coming(scenario: Scenario) -> tuple[JobSubmitted, ...]:
-    """Return the arrivals of the jobs, which are the same in each world of the scenario."""
+    """Return the arrivals of the jobs. They are the same in each world of the scenario."""
     profile = builtin_profile(scenario.profile)
     options = read_options(profile.simulation, f"profile {profile.name}")
     gangs = Gangs(scenario._cluster(), options.shape == "gpu")

@@ -1,4 +1,4 @@
-"""The requests to solvers and the solvers' answers, which are all that a driver knows of a solver."""
+"""The requests to solvers, and the solvers' answers. They are all that a driver knows of a solver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LearnedShares(Struct, frozen=True):
 
 
 class DefragmentOrder(Struct, frozen=True):
-    """A round requested by a person, under `settings`; idle nodes are assumed to be needed all the time.
+    """A round requested by a person, under `settings`. It assumes that idle nodes are needed all the time.
 
     `nodes` restricts the round to these nodes (None: all).
     """
@@ -41,11 +41,11 @@ class DefragmentMove(Struct, frozen=True):
 
 
 class DefragmentPlan(Struct, frozen=True):
-    """The changes of a round. Moves of one step belong together, and steps do not depend on each other.
+    """The changes of a round. The moves of one step belong together; steps do not depend on each other.
 
-    `nodes` nodes were examined, of which `fragmented` are partly in use. `price` and `worth` are GPU time in
-    milli-GPU-seconds: the cost of the moves, and the gain from the emptied nodes. `lodgers` counts the jobs on
-    fragmented nodes, `staying` those among them that may not be moved.
+    `nodes` nodes were examined, of which `fragmented` are partly in use. `price`, the cost of the moves, and `worth`,
+    the gain from the emptied nodes, are GPU time in milli-GPU-seconds. `lodgers` counts the jobs on fragmented nodes,
+    `staying` those among them that may not be moved.
     """
 
     steps: tuple[tuple[DefragmentMove, ...], ...] = ()
@@ -73,7 +73,7 @@ class Startable(Struct, frozen=True):
 
 
 class Gang(Struct, frozen=True):
-    """The GPUs of the largest gang of whole nodes that fits on a pool's idle nodes: now, and after `moves` of jobs."""
+    """The GPUs of the largest gang of whole nodes that fits on a pool's idle nodes: now, and after `moves` moves."""
 
     pool: str
     gpus: int

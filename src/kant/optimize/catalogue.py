@@ -15,7 +15,7 @@ PLANS: Tags = {
     "preemption": ("none",),
     "freshness": ("cached",),
 }
-"""The tags that all planners of a file share (`kant.model.taxonomy`)."""
+"""The tags that all planners in this file share (`kant.model.taxonomy`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""One round of defragmentation: the jobs to move so that partly used nodes become idle, and whether the moves pay off.
+"""A round of defragmentation: which jobs to move so that partly used nodes become idle, and whether that pays off.
 
-A profile may have rounds periodically (`rounds.py`); a person requests a single one (`DefragmentOrder`), with a preview
-of its changes.
+A profile may have periodic rounds (`rounds.py`). A person may request a single round (`DefragmentOrder`), with a
+preview of its changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kant.scheduler.solvers import Defragment
 
 
 def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozenset[str] | None) -> Callable[[int], bool]:
-    """A test, by row, whether a running job may move: it is `movable` (None: all are), and the profile permits it."""
+    """A test, by row, whether a running job may move: `movable` has it (None: has all), and the profile permits it."""
     state = cycle.state
 
     def allows(row: int) -> bool:
@@ -36,8 +36,8 @@ def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozense
 
 
 class MoveRound:
-    """The jobs that leave nodes, pool by pool, under `settings` at `now`. The method `moves` takes a function from a
-    pool to the share of time in which its idle nodes are needed.
+    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` takes a function that returns, for a
+    pool, the share of time in which its idle nodes are needed.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MoveRound:
 
 
 def _only(own: Leftovers, named: set[int]) -> Leftovers:
-    """The leftovers of some nodes."""
+    """The leftovers, restricted to some nodes."""
     return Leftovers(
         own.pool,
         {node: gpus for node, gpus in own.gpus.items() if node in named},

@@ -1,4 +1,4 @@
-"""Instances of solvers as JSON files: an object of lists, one line for each row."""
+"""Instances of solvers as JSON files: an object of lists, with one line for each row of a list."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T", bound=Struct)
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """Read the instance of a file; raises InputError that names the file, the field, and the expected value."""
+    """Read the instance of a file. Raises InputError that names the file, the field, and the expected value."""
     return parse_json(str(path), read_text(path), kind)
 
 
 def parse_json(where: str, text: str, kind: type[T]) -> T:
-    """Parse an instance; `where` names the text in the errors of `read_json`."""
+    """Parse an instance. `where` names the text in errors, which are those of `read_json`."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:

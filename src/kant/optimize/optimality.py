@@ -1,9 +1,9 @@
-"""How far the present state is from the optimum: which waiting jobs a solver could start now that the policy has not
+"""How far the present state is from the optimum: which waiting jobs a solver could start that the policy has not
 started, how large a gang could start, and which jobs strand how much capacity.
 
-Two packings answer the first question: one without moves, and one in which running jobs may move but none stops. Only
-jobs that their queue, quotas and back-off allow to start count. The solver of both packings has a limit, so the shares
-are lower bounds. A proven packing starts as many pods as possible, the highest priority first.
+Two packings answer the first question: one without moves, and one in which running jobs may move, but none stops. Only
+jobs that their queue, quotas and back-off allow to start are counted. The solver of each packing has a limit, so the
+shares are lower bounds. A proven packing starts as many pods as possible, the highest priority first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def optimality(scheduler: Scheduler, now: int, limit: float = LIMIT) -> Optimali
 
 
 def _may_start(scheduler: Scheduler, now: int) -> list[int]:
-    """The waiting jobs that lack only free capacity, in queue order, while quotas suffice for all of them together."""
+    """The waiting jobs that lack only free capacity, in queue order, as long as the quotas suffice for all of them."""
     if not scheduler.state.pending:
         return []
     diagnosis = Diagnosis(scheduler, now)
@@ -89,7 +89,7 @@ def _may_start(scheduler: Scheduler, now: int) -> list[int]:
 def _packed(
     state: ClusterState, waiting: list[int], may_move: Callable[[int], bool], limit: float
 ) -> tuple[Startable, int]:
-    """The jobs that a packing starts, and the number of waiting jobs that it cannot express."""
+    """The jobs that a packing starts, and the number of waiting jobs that the packer's format cannot express."""
     if not waiting:
         return Startable(), 0
     snapshot = snapshot_of(state, waiting, may_move)
@@ -106,7 +106,7 @@ def _packed(
 
 
 def without_preemption(instance: PackingInstance) -> PackingInstance:
-    """Give running pods a higher priority than all waiting ones, so that each keeps a place, on its node or another."""
+    """Give running pods a higher priority than all waiting ones, so that each keeps a place on its node or another."""
     highest = max((pod.priority for pod in instance.pods), default=0) + 1
     pods = tuple(replace(pod, priority=highest) if pod.node is not None else pod for pod in instance.pods)
     return replace(instance, pods=pods)

@@ -1,4 +1,4 @@
-"""The proposals of a solver in a round: jobs start or move so that more jobs start, or so that nodes become idle."""
+"""The proposals of a solver in a round: some jobs start or move, so that more jobs start or nodes become idle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def propose(
 
 
 def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) -> PlanProposed | None:
-    """Start long-waiting jobs by moving others, with the portfolio packer; no job stops for good."""
+    """Start jobs that wait long by moving others, with the portfolio packer. No job is stopped for good."""
     settings, profile = scheduler.profile.fallback, scheduler.profile
     assert settings is not None
     diagnosis = Diagnosis(scheduler, now)
@@ -69,7 +69,7 @@ def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) ->
 
 
 def _is_admitted(diagnosis: Diagnosis, row: int) -> bool:
-    """Whether the quotas let a job start in addition to the jobs admitted before; if so, charge them for the job."""
+    """Whether the quotas let a job start besides the jobs admitted before. If so, the job is charged to them."""
     admission, shape = diagnosis.admission, diagnosis.state.shape_of(row)
     if not diagnosis.cycle.limited:
         return True

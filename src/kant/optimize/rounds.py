@@ -1,7 +1,7 @@
-"""Rounds: when a profile calls a solver or a look-ahead, and what the solver learns about the queue.
+"""Rounds: when a profile's solver or look-ahead runs, and what the solver learns about the queue.
 
 A driver asks `Rounds` when a round is due, gives the state to a solver (`proposals.py`), and passes the proposal to the
-core as an event. The solver also gets the facts about the queue that were learned in the meantime.
+core as an event. The solver also gets what was learned about the queue since the last round.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Rounds:
         return min(self._next.values(), default=FOREVER)
 
     def is_due(self, now: int) -> bool:
-        """Whether a round may begin at `now`: a regular one that is due, or a look-ahead because a rule of the router
-        holds."""
+        """Whether a round may begin at `now`: a regular round that is due, or a look-ahead because a rule of the router
+        applies."""
         return self.due <= now or (self.profile.router is not None and self._looks_from <= now)
 
     def begin(self, state: ClusterState, now: int) -> list[Round]:
@@ -61,5 +61,5 @@ class Rounds:
 
 
 def _later(before: tuple[float, ...], here: Sequence[bool], part: float) -> tuple[float, ...]:
-    """The shares `before`, updated by one more observation with the weight `part`."""
+    """The shares `before`, updated by one more observation that has the weight `part`."""
     return tuple(old + part * (new - old) for old, new in zip(before or (0.0,) * len(here), here, strict=True))

@@ -13,7 +13,7 @@ HEARD_S = 0.05
 
 
 def cp_sat() -> Any:
-    """The module of OR-Tools' CP-SAT models, `ortools.sat.python.cp_model`; raises InputError if it is absent."""
+    """The module of OR-Tools' CP-SAT models, `ortools.sat.python.cp_model`. Raises InputError if it is missing."""
     try:
         from ortools.sat.python import cp_model
     except ImportError:
@@ -24,10 +24,10 @@ def cp_sat() -> Any:
 def deterministic(limit: float, seed: int = 0) -> Any:
     """A CP-SAT solver with one worker that stops after `limit` deterministic seconds.
 
-    Deterministic seconds count the solver's own steps, about a core-second each. So the same model gives the same
-    answer on a busy machine and on an idle one. No solver of Kant has a limit by the clock.
+    Deterministic seconds count the solver's own steps; each is about one core-second. So the same model gives the same
+    answer on a busy machine and on an idle one. No solver of Kant has a limit in wall-clock time.
 
-    Ctrl-C during a search ends it and raises KeyboardInterrupt, or calls whatever handler the process has set.
+    Ctrl-C during a search ends it and raises KeyboardInterrupt, or calls the handler that the process has set.
     """
     solver = _interruptible()()
     solver.parameters.num_workers = 1
@@ -39,10 +39,10 @@ def deterministic(limit: float, seed: int = 0) -> Any:
 
 @cache
 def _interruptible() -> type[Any]:
-    """CP-SAT's solver in a thread next to the caller, so that the caller's signal handlers run while it searches.
+    """CP-SAT's solver in a thread of its own, so that the caller's signal handlers run during a search.
 
-    CP-SAT's own handler of SIGINT would end the search and return its present solution as if it were the answer. CP-SAT
-    also restores the default handler, by which the next SIGINT kills the process.
+    CP-SAT's own handler of SIGINT would end the search and return its present solution as if it were the answer. It
+    would also restore the default handler, so that the next SIGINT kills the process.
     """
     base: type[Any] = cp_sat().CpSolver
 

@@ -70,9 +70,9 @@ def render(runs: Sequence[RunResult], title: str, zero: int | None = None, parts
 
 
 def page(title: str, data: str, *, parts: Mapping[str, str] = NO_PARTS) -> str:
-    """The whole page. `data` is JSON that is safe in a script element (`as_json`).
+    """Return the whole page. `data` is JSON that is safe in a script element (`as_json`).
 
-    The page may run its one script and style itself. It may fetch nothing.
+    The content security policy lets the page run its own scripts and styles, and fetch nothing.
     `parts` are further pages by name, complete HTML documents, each with a tab next to the cluster's.
     """
     script = _read("page.js")
@@ -93,12 +93,12 @@ def page(title: str, data: str, *, parts: Mapping[str, str] = NO_PARTS) -> str:
 
 
 def _digest(script: str) -> str:
-    """The digest of a script as the content security policy names it."""
+    """Return the digest of a script in the form of the content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _tabs(names: Sequence[str]) -> str:
-    """Radio buttons as tabs, which need no script."""
+    """Return radio buttons that act as tabs without a script."""
     labels = "".join(
         f'<label><input type="radio" name="tab" id="tab-{k}"{" checked" if k == 0 else ""}>'
         f" <span>{escape(name)}</span></label>"
@@ -108,7 +108,7 @@ def _tabs(names: Sequence[str]) -> str:
 
 
 def _shown(parts: int) -> str:
-    """CSS rules that show only the chosen one of the cluster and the parts."""
+    """Return CSS rules that show only the chosen tab: the cluster or one of the parts."""
     rules = (
         f"body:has(#tab-{k}:checked) {rule}"
         for k in range(1, parts + 1)
@@ -118,7 +118,7 @@ def _shown(parts: int) -> str:
 
 
 def _part(number: int, name: str, text: str) -> str:
-    """A separate document, under the policy of this page and its own."""
+    """Return a separate document, which is subject to the policy of this page and to its own."""
     return f'<iframe class="part" id="part-{number}" title="{escape(name)}" srcdoc="{escape(text)}"></iframe>\n'
 
 

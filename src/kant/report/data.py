@@ -19,7 +19,7 @@ from kant.report.summary import dig, plain, trimmed
 
 PER_DECADE = 20
 EDGES = SECOND * 10 ** (np.arange(8 * PER_DECADE + 1) / PER_DECADE)
-"""Upper edges of the buckets: one second to 10**8 seconds; the first also holds every shorter wait."""
+"""Upper edges of the buckets: one second to 10**8 seconds. The first bucket also contains all shorter waits."""
 
 CLASSES = tuple(name for name, _ in SIZE_CLASSES)
 
@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 
 
 def job_classes(jobs: JobTable) -> Ints:
-    """The index into CLASSES of each job; a share of a GPU counts as one."""
+    """Return each job's index into CLASSES; a share of a GPU counts as one GPU."""
     whole = -(-jobs.gpus // GPU)
     return np.searchsorted([largest for _, largest in SIZE_CLASSES[:-1]], whole).astype(np.int64)
 
@@ -111,7 +111,7 @@ def report_data(runs: Sequence[RunResult], title: str = "", zero: int | None = N
 
 
 def labels(runs: Sequence[RunResult]) -> list[str]:
-    """The profile of each run, numbered if two runs share one."""
+    """Return the name of each run's profile, numbered if several runs have the same."""
     names = [run.profile for run in runs]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})" for i, name in enumerate(names)
@@ -119,7 +119,7 @@ def labels(runs: Sequence[RunResult]) -> list[str]:
 
 
 def busiest_queues(runs: Sequence[RunResult]) -> list[str]:
-    """Every queue of every run, the one with most GPU-time in the map first, ties by name."""
+    """Return all queues of all runs. Those with the most GPU-time in the map come first; ties are ordered by name."""
     time: dict[str, int] = {}
     for run in runs:
         rows, jobs = run.intervals, run.jobs
@@ -135,6 +135,6 @@ def busiest_queues(runs: Sequence[RunResult]) -> list[str]:
 
 
 def as_json(data: object) -> str:
-    """`data` as JSON that is safe inside a script element, whatever names it contains."""
+    """Return `data` as JSON that is safe inside a script element, whatever names it contains."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,4 +1,4 @@
-"""Which job holds which GPU when, and when each job arrived, started and ended: sampled if a run is big."""
+"""Which job holds which GPU when, and when each job arrived, started and ended. Large runs are sampled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kant.report.pack import pack, pack_names, size
 from kant.report.series import BUCKETS, last_moment
 
 BUDGET = 6_000_000
-"""The maximum bytes of compressed intervals and jobs, all runs together."""
+"""The maximum number of bytes of compressed intervals and jobs, over all runs."""
 
 LEAST = 2
 """The minimum compressed bytes of an interval: if all intervals exceed the budget at this size, they are sampled."""
@@ -30,11 +30,11 @@ LOW = (1 << 31) - 1
 Ints = NDArray[np.int64]
 
 NEVER = -1
-"""No start or no end of a job."""
+"""Stands for a job without a start or an end."""
 
 
 def pack_cluster(cluster: ClusterSpec) -> dict[str, Any]:
-    """The nodes by index, with the names of their domains; the page groups them."""
+    """Return the nodes by index, with the names of their domains, by which the page groups them."""
     nodes = cluster.nodes
     models = sorted({node.model for node in nodes})
     return {
@@ -101,7 +101,7 @@ def _sample(
 
 
 def _most_frames(rows: Sequence[Ints], length: int, most: int) -> int:
-    """The largest number of frames (by bisection) that keeps at most `most` intervals; at least one."""
+    """Return the largest number of frames (found by bisection) that keeps at most `most` intervals; at least one."""
     low, high = 1, BUCKETS
     while low < high:
         middle = (low + high + 1) // 2
@@ -113,7 +113,7 @@ def _most_frames(rows: Sequence[Ints], length: int, most: int) -> int:
 
 
 def clean_rows(run: RunResult, begin: int, unit: int) -> Ints:
-    """The intervals with times in units since `begin`, without empty ones, in order of start."""
+    """Return the intervals in order of start, without empty ones, with times in units since `begin`."""
     rows = np.array(run.intervals, dtype=np.int64).reshape(-1, 6)
     rows[rows[:, 5] < 0, 5] = last_moment(run)
     rows[:, 4:] = (rows[:, 4:] - begin) // unit
@@ -127,7 +127,7 @@ def frame_time(frame: Ints, length: int, frames: int) -> Ints:
 
 
 def in_force(rows: Ints, length: int, frames: int) -> NDArray[np.bool_]:
-    """Which intervals are in force at one of the frames."""
+    """Return for each interval whether it is in force at one of the frames."""
     moments = frame_time(np.arange(frames, dtype=np.int64), length, frames)
     return np.searchsorted(moments, rows[:, 4]) < np.searchsorted(moments, rows[:, 5])
 

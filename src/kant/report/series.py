@@ -1,4 +1,4 @@
-"""The cluster over time, thinned to equal buckets that all runs share: each value is a time-weighted mean."""
+"""The cluster over time, thinned to equal buckets that all runs share. Each value is a mean over time."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from kant.report.pack import Blob, pack
 BUCKETS = 2000
 PPM = 1_000_000
 MISSING = -1
-"""The stored value where a run has none: before it begins, after its end, or with nothing in service."""
+"""The value stored where a run has none: before its beginning, after its end, or while nothing is in service."""
 
 Floats = NDArray[np.float64]
 
 
 def span(runs: Sequence[RunResult]) -> tuple[int, int]:
-    """Return the first and the last microsecond that any run covers."""
+    """Return the first and the last microsecond of all runs."""
     begin = min((int(run.series.time[0]) for run in runs if len(run.series.time)), default=0)
     return begin, max([begin, *(last_moment(run) for run in runs)])
 
 
 def last_moment(run: RunResult) -> int:
-    """The end of a run, or its last record if that is later."""
+    """Return the end of a run, or the time of its last record if that is later."""
     return max([run.end, *(int(run.series.time[-1]) for _ in range(min(1, len(run.series.time))))])
 
 
 def bucket_edges(begin: int, end: int) -> Floats:
-    """The edges of the buckets in microseconds; empty for a span without length."""
+    """Return the edges of the buckets in microseconds; empty if the span has no length."""
     return np.linspace(begin, end, BUCKETS + 1) if end > begin else np.zeros(0)
 
 
@@ -54,7 +54,7 @@ def pack_series(run: RunResult, edges: Floats) -> dict[str, Blob]:
 
 
 def bucket_means(series: Series, value: Floats, end: int, edges: Floats) -> Floats:
-    """The mean of `value` over each bucket, weighted by time; NaN values have no weight."""
+    """Return the mean of `value` over the time of each bucket, without times at which it is NaN."""
     known = np.isfinite(value)
     total = np.diff(_integral(series, np.where(known, value, 0.0), end, edges))
     weight = np.diff(_integral(series, known.astype(np.float64), end, edges))
@@ -62,7 +62,7 @@ def bucket_means(series: Series, value: Floats, end: int, edges: Floats) -> Floa
 
 
 def running_sor(series: Series, end: int, edges: Floats) -> Floats:
-    """GPU-seconds allocated / GPU-seconds in service, from the start of the run to the end of each bucket."""
+    """Return GPU-seconds allocated / GPU-seconds in service, from the start of the run to the end of each bucket."""
     allocated = _integral(series, series.allocated.astype(np.float64), end, edges)[1:]
     in_service = _integral(series, series.in_service.astype(np.float64), end, edges)[1:]
     known = (in_service > 0) & (edges[:-1] < end)
@@ -70,7 +70,7 @@ def running_sor(series: Series, end: int, edges: Floats) -> Floats:
 
 
 def _integral(series: Series, value: Floats, end: int, at: Floats) -> Floats:
-    """The integral of the step function `value` from its first row to each time in `at`."""
+    """Return the integral of the step function `value` from its first row to each time in `at`."""
     if not len(value) or not len(at):
         return np.zeros(len(at))
     knots = np.append(series.time, end).astype(np.float64)

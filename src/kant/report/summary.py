@@ -9,13 +9,13 @@ from typing import Any
 from kant.metrics.result import RunResult
 
 MOST = 40
-"""The maximum number of pools or queues in the page: those with most GPU-hours over all runs."""
+"""The maximum number of pools or queues in the page. Those with the most GPU-hours over all runs are kept."""
 
 PARTS = ("by_pool", "by_queue")
 
 
 def dig(value: Any, *keys: str) -> Any:
-    """The value under nested `keys`, or None if any of them is absent."""
+    """Return the value under nested `keys`, or None if any of them is absent."""
     for key in keys:
         if not isinstance(value, dict):
             return None
@@ -24,7 +24,7 @@ def dig(value: Any, *keys: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """`value` in JSON types: non-finite numbers and other objects become None, keys become text."""
+    """Return `value` in JSON types: infinite numbers, NaN and other objects become None, and keys become text."""
     if isinstance(value, dict):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Identifies callers: by the user at the other end of the socket, or by token. Changed token files are read again."""
+"""Identifies callers by token, or by the user at the other end of the socket. Changed token files are read again."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Callers:
         return Caller(key.user, key.role, key.queues, origin)
 
     def page_of(self, request: web.Request, fresh: bool) -> str:
-        """Return a page token for the user at the other end of the Unix socket; it gives the user's own rights.
+        """Return a page token for the user at the other end of the Unix socket. The token has the user's own rights.
 
         The token stays the same until Kant stops, or a call with `fresh`. Raises InputError for callers over TCP.
         """

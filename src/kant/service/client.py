@@ -1,4 +1,4 @@
-"""The client of Kant's API: over its Unix socket, or at KANT_URL with a token. Uses only the standard library."""
+"""The client of Kant's API: over Kant's Unix socket, or at KANT_URL with a token. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ class ServiceClient:
         return json.loads(b"".join(self._parts(self._ask("POST", path, {}, body))))
 
     def post_short(self, path: str, body: Any) -> Any:
-        """Send a POST request to a front end if there is one, and to Kant itself if the front end does not accept the
-        request.
+        """Send a POST request to a front end, if there is one. If the front end does not accept the request, send it to
+        Kant itself.
         """
         front = self.home / FRONT_SOCKET
         if not self.url and front.exists():

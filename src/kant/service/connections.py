@@ -1,7 +1,7 @@
 """The open connections of one listener: their maximum, and which connection is closed to make room for a new one.
 
-A connection is *busy* while a request of a known caller is answered: a stream, a long poll and a terminal are busy
-until they end. Any other connection may be closed at any time: first those without a request yet, then idle connections
+A connection is *busy* while a request of a known caller is answered; streams, long polls and terminals are busy until
+they end. Any other connection may be closed at any time: first those without a request so far, then idle connections
 and those of unknown callers, the oldest first. So connections that never complete a request do not block callers.
 """
 

@@ -78,7 +78,7 @@ COMPILING = "its kernels compile: until then it uses slower ones"
 COMPILER = "kernels"
 """The name of the thread that compiles the Numba code."""
 REMEMBERED = 2_000
-"""Number of finished jobs, the latest, from which start forecasts learn run times when Kant starts."""
+"""The number of finished jobs (the latest) from which start forecasts learn run times when Kant starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ async def _serve(
     compiled, reload_now = asyncio.Event(), asyncio.Event()
 
     async def forecast(moment: Moment) -> StartForecast:
-        """Return the forecaster's answer. Wait for the compilation first: the forecaster's process then reads the
+        """Return the forecaster's answer. First wait for the compilation, so that the forecaster's process reads the
         compiled code from the cache.
         """
         await compiled.wait()

@@ -52,13 +52,13 @@ class ExportHeader(Struct, frozen=True):
 
 
 class Brought(Struct, frozen=True):
-    """The result of an import: how many jobs had ended or waited, and the new ids of the jobs that are now held."""
+    """The result of an import: how many imported jobs had ended, how many waited, and the new ids of jobs now held."""
 
     over: int
     waiting: int
     held: list[str]
     ids: dict[str, str]
-    """The new ids of waiting jobs, by their old ids, where the two differ."""
+    """The new ids of waiting jobs, by their old ids. Jobs whose id did not change are left out."""
 
 
 def export_home(home: Path, folder: Path) -> ExportHeader:
@@ -108,7 +108,7 @@ def _export(home: Path, folder: Path) -> ExportHeader:
 
 
 def _settings(folder: Path) -> tuple[Profile, QueueConfig, int]:
-    """Return the profile, the queues and the GPUs of the largest node, from the latest journal that can be read."""
+    """Return the profile, the queues and the GPUs of the largest node, from the latest readable journal."""
     for path in sorted((folder / JOURNALS).glob("*.jsonl"), reverse=True):
         with suppress(InputError):  # its first line is not complete
             walk = read_journal(path)

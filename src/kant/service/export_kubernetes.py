@@ -1,7 +1,7 @@
 """Converts an export to Kubernetes objects: queues, start-forecast calibration, job history, and the waiting jobs.
 
-Jobs become the same objects as with `kant submit --kube`. Each name is derived from the job's id, so applying the
-objects twice creates each once.
+Jobs become the same objects as with `kant submit --kube`. Names are derived from the ids of jobs, so applying the
+objects twice creates each of them once.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class KubernetesOptions(Struct, frozen=True):
 
 
 class ExportedObjects(Struct, frozen=True):
-    """The number of objects written and, by id with the reason, the jobs that are held on Kubernetes or were left
-    out.
+    """The number of written objects; and, by id with the reason, the jobs that are held on Kubernetes and the jobs that
+    were left out.
     """
 
     objects: int
@@ -119,7 +119,7 @@ def _learned(folder: Path, runs: list[PastRun]) -> SavedCalibration:
 def _jobs(
     waiting: list[JobRecord], header: ExportHeader, options: KubernetesOptions
 ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
-    """Return the manifests, and by id with the reason: the jobs held on Kubernetes, the jobs without a manifest."""
+    """Return the manifests; and by id with the reason, the jobs held on Kubernetes and the jobs without a manifest."""
     made, held, left_out = list[dict[str, Any]](), dict[str, str](), dict[str, str]()
     for record, count in _arrays(waiting):
         why = _held(record)
@@ -140,8 +140,8 @@ def _jobs(
 
 
 def _arrays(waiting: list[JobRecord]) -> Iterable[tuple[JobRecord, int]]:
-    """Yield each job and 0. An array whose members all wait is yielded once instead: its first job and the number of
-    its indices.
+    """Yield each job with 0. If all members of an array wait, the array is yielded instead, once: its first job, with
+    the number of its indices.
     """
     members: dict[int, list[JobRecord]] = {}
     for record in waiting:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kant.services")
 TICK_S = 5.0
-"""Seconds between two checks of a service, at which ended replicas are restarted and drained replicas are ended."""
+"""Seconds between two checks of a service, which restart ended replicas and end drained ones."""
 
 
 class ReplicaPlace(Protocol):
@@ -66,7 +66,7 @@ class ServiceFollower:
         self.trouble = ""
 
     def turn(self, now: float) -> None:
-        """Check and scale the service at `now` (Unix seconds). After an error, logged once, the next call retries."""
+        """Check and scale the service at `now` (Unix seconds). An error is logged once; the next call tries again."""
         service, trouble = self.service, ""
         try:
             if service.counts_requests:

@@ -1,9 +1,9 @@
-"""A front end of `kant up --front-ends N`: starts short jobs in its own slots, and passes others on to Kant.
+"""A front end of `kant up --front-ends N`: starts short jobs in its own slots, and passes other jobs on to Kant.
 
 `python -m kant.service.front_end HOME SOCKET`: SOCKET is the descriptor of a listening socket, which all front ends
-share. Each line of standard input lists the free slots of the front end; when the input ends, the process ends. It
-reports on standard output which slots it filled. Every job that it has confirmed is on disk: in the folder of a run,
-or in Kant's store.
+share. Each line of standard input lists the free slots of this front end; when the input ends, the process ends. On
+standard output it reports which slots it filled. Every job that it has confirmed is on disk: in the folder of a run, or
+in Kant's store.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_WAITING = 10_000
 """Maximum number of jobs that wait in a front end for Kant's answer."""
 BACKLOG = 1024
 MOST_BODY, MOST_BYTES = 1 << 20, 4 << 20
-"""Maximum number of bytes of one job, and the size of a batch in bytes at which no further job is added."""
+"""Maximum size of a job in bytes, and the size of a batch in bytes from which on no further job is added."""
 ELSEWHERE, UNKNOWN = 421, 502
 """HTTP statuses: the job is not short, so it must be sent to Kant's own socket; the submission's outcome is unknown."""
 
@@ -179,7 +179,7 @@ class FrontEnd:
             batch = await self._hand_over(kant, batch)
 
     async def _hand_over(self, kant: aiohttp.ClientSession, batch: list[Waiting]) -> list[Waiting]:
-        """Send a batch and answer its requests. Return the jobs to send again, without the one that Kant rejected."""
+        """Send a batch and answer its requests. Returns the jobs to send again, without the one that Kant rejected."""
         lines = [{"line": place, "job": Raw(body)} for place, (body, _) in enumerate(batch)]
         try:
             reply = await kant.post("http://kant/v1/batches", data=msgspec.json.encode({"lines": lines}))

@@ -45,7 +45,7 @@ def address(text: str, shared: bool) -> tuple[str, int]:
 
 
 def is_loopback(listen: str) -> bool:
-    """Whether only this machine can reach the valid address `--listen`; "": no address, so True."""
+    """Whether only this machine can reach `--listen`, which must be valid. True if it is "" (no address)."""
     return not listen or ipaddress.ip_address(listen.rpartition(":")[0].strip("[]")).is_loopback
 
 
@@ -96,8 +96,8 @@ class Guard:
         return origin is not None and origin != own_page and urlsplit(origin).netloc not in self.names
 
     def note(self, request: web.Request, error: InputError) -> None:
-        """Queue an audit entry for a refused order of a known caller. Refused orders of unknown callers, who could fill
-        the disk, are not recorded.
+        """Queue an audit entry for a refused order of a known caller. Orders of unknown callers are not recorded, since
+        they could fill the disk.
         """
         caller: Caller | None = request.get("caller")
         resource = request.match_info.route.resource

@@ -48,7 +48,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RouteHandlers:
-    """The handlers of the routes: the method with a route's name if there is one, otherwise a handler by `_plain`."""
+    """The handlers of the routes: a method with the route's name, or if there is none, a handler made by `_plain`."""
 
     def __init__(self, questions: LocalQuestions, events: Events, stop: asyncio.Event, guard: Guard) -> None:
         self.questions = questions

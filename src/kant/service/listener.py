@@ -1,5 +1,5 @@
-"""Accepts connections up to a limit, so that file descriptors remain for Kant's own files. asyncio's own servers accept
-until no descriptor is left, and then log a line for each connection that waits.
+"""Accepts connections up to a limit, so that file descriptors remain for Kant's own files. asyncio's servers accept
+until no descriptor is left, and then log a line for each waiting connection.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ REFUSAL = (
 
 
 class Listener:
-    """Accepts connections of the socket `own`. The first element of `all` has this socket's connections; the others
-    have those of other sockets.
+    """Accepts connections of the socket `own`. The first element of `all` has the connections of this socket; the
+    others have those of other sockets.
 
-    `make` creates the protocol of a connection. `favoured` returns two numbers for a new connection: by how many
-    connections it may exceed the maximum (0: none), and n: it may not use the last 1/n of all file descriptors.
+    `make` creates the protocol of a connection. For a new connection, `favoured` returns by how many connections it may
+    exceed the maximum (0: none), and a number n: it may not use the last 1/n of all file descriptors.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The loads of the nodes, from which front ends decide whether to admit short jobs.
 
-Front ends send no query: Kant writes the loads to a file periodically, and a front end adds the jobs that it admits,
-like the schedulers of Dodoor (arXiv 2510.12889). Loads only decide on admission. The core, which knows all jobs, places
-the jobs on nodes.
+Front ends send no query. Kant writes the loads to a file periodically, and a front end adds the jobs that it admits,
+like the schedulers of Dodoor (arXiv 2510.12889). Loads decide only on admission: the core, which knows all jobs, places
+the jobs.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ UNLIMITED_S = 3600.0
 
 
 class NodeLoad(Struct):
-    """The load of a node: its GPUs and cores, how many of them are held, and its pending work: the seconds for which
-    its running jobs and its share of the waiting jobs would use the whole node.
+    """The load of a node: its GPUs and cores, how many of these are held, and its pending work, which is the seconds
+    for which its running jobs and its share of the waiting jobs would use the whole node.
     """
 
     gpus: float
@@ -42,8 +42,8 @@ class NodeLoad(Struct):
 
 
 class OfferedSlot(Struct, frozen=True):
-    """A slot (allocated resources without a job) that a front end may give to a job: the folder of its run, and the
-    resources as a submission (`slot_for`).
+    """A slot (allocated resources without a job) that a front end may give to a job: `folder` is the folder of its run,
+    `asks` has its resources as a submission (`slot_for`).
     """
 
     job: str
@@ -52,16 +52,14 @@ class OfferedSlot(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """A report of a front end: the slots that it filled, and the number of jobs that arrived, by the slot that they
-    need.
-    """
+    """A report of a front end: the slots that it filled, and how many jobs arrived, by the kind of slot they need."""
 
     filled: tuple[str, ...] = ()
     arrivals: tuple[tuple[Submission, int], ...] = ()
 
 
 def short_fault(job: Submission) -> str:
-    """Return why a submission is no short job, as the end of a sentence; "" if it is a short job.
+    """Return why a submission is not a short job, as the end of a sentence; "" if it is one.
 
     A short job has a limit of at most five minutes, runs on one node, and waits for nothing but free resources.
     """
@@ -74,7 +72,7 @@ def short_fault(job: Submission) -> str:
 
 
 def part_of(job: Submission, node: NodeLoad) -> float:
-    """Return the fraction of a node that a job uses: the larger of its fractions of the GPUs and of the cores."""
+    """Return the fraction of a node that a job uses: that of its GPUs or of its cores, whichever is larger."""
     gpus = job.gpus / node.gpus if node.gpus else 0.0
     return min(1.0, max(gpus, (job.cpus or 0) / node.cores if node.cores else 0.0))
 
@@ -100,8 +98,8 @@ def loads_of(records: Iterable[JobRecord], cluster: ClusterSpec, now: int) -> li
 
 
 def wait_s(nodes: list[NodeLoad], job: Submission, first: int, second: int) -> float:
-    """Return the expected wait of a job in seconds on the less loaded of two nodes. If the job can be admitted, add it
-    to that node's load.
+    """Return the expected wait of a job in seconds, on the less loaded of two nodes. If the job can be admitted, add it
+    to the load of that node.
     """
     load, pending = [], []
     for node in (nodes[first], nodes[second]):

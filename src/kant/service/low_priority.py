@@ -33,7 +33,7 @@ def memory_left(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
 NICE = 10
 MOST_MEMORY = 8 << 30
 OOM_SCORE = "1000"
-"""`oom_score_adj`: when memory runs out, the kernel kills this process first."""
+"""`oom_score_adj`: if memory runs out, the Linux kernel kills this process first."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -49,8 +49,8 @@ def lower_priority() -> None:
 
 
 def most_memory(own: int, left: int | None) -> int:
-    """Return the maximum size of the process's data: its present size `own`, plus half of what the container has `left`
-    (None: no limit). All are bytes.
+    """Return the maximum size of this process's data: its present size `own`, plus half of what the container has
+    `left` (None: no limit). All sizes are in bytes.
 
     The other half is for the scheduler.
     """

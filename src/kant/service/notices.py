@@ -117,8 +117,8 @@ class DeliveryError(Exception):
 
 
 class NoticeSender:
-    """Delivers notices. `changed` queues the notices of a job's change and returns at once; `run` delivers them. With
-    `as_users` the commands of a job run as the job's user."""
+    """Delivers notices. `changed` queues the notices of a changed job and returns at once; `run` delivers them. With
+    `as_users`, the commands of a job run as the job's user."""
 
     def __init__(self, file: NoticeFile = NONE, as_users: bool = False) -> None:
         self.file = file
@@ -239,7 +239,7 @@ class NoticeSender:
 
 def leads_out(host: str) -> bool:
     """Return whether a tenant may use a host: a public address, or a name, which `Elsewhere` then resolves. Numbers in
-    other forms, such as 127.1, are refused: they are addresses that this check does not recognize."""
+    other forms, such as 127.1, are refused, since they are addresses that this check does not recognise."""
     try:
         return is_elsewhere(str(ipaddress.ip_address(host)))
     except ValueError:

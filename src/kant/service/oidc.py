@@ -43,7 +43,7 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 LEEWAY = 30
 """The tolerated clock skew between the issuer and this machine, in seconds."""
 EVERY = 600.0
-"""Seconds between two fetches of the keys; RARELY seconds at least, if a token names an unknown key."""
+"""Seconds between two fetches of the keys. If a token names an unknown key, they may be only RARELY seconds apart."""
 RARELY = 10.0
 MOST = 1 << 20
 """Maximum number of bytes that are read of an answer of the issuer."""
@@ -148,7 +148,7 @@ class Oidc:
 
 
 def _is_owner(user: str) -> bool:
-    """Return whether a name is root's or that of Kant's owner, for whom an external provider cannot vouch."""
+    """Return whether a name is root's or that of Kant's owner. External providers cannot vouch for these."""
     try:
         return pwd.getpwnam(user).pw_uid in (0, os.getuid())
     except KeyError:

@@ -43,7 +43,7 @@ FITS = {
     "signal": (JobPhase.RUNNING,),
     "update": (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING),
 }
-"""For each order, the phases in which the jobs of an array are affected by it."""
+"""For each order, the phases in which it affects the jobs of an array."""
 Ids = tuple[str, ...]
 Ahead = tuple[Ids, Ids, Ids, Ids]
 MOST_WAITING = 100_000
@@ -123,7 +123,7 @@ class LocalOrders:
         )
 
     def _one_of_many(self, job: Submission, env: dict[str, str], who: Caller, route: str, where: str) -> Submission:
-        """Return one of several submissions with the common environment. Raises InputError, which names `where`."""
+        """Return one of several submissions, with the common environment. Raises InputError that names `where`."""
         submission = msgspec.structs.replace(job, env=env | job.env)
         try:
             self._check(submission, who, route)
@@ -390,7 +390,7 @@ class LocalOrders:
         if not records and verb != "cancel":
             what = "a job that runs" if verb in ("requeue", "signal") else "a job that waits"
             raise InputError(f"job {job}", what, str(first.phase))
-        if len(names) > 1 and verb != "cancel":  # of an array, the jobs in an affected phase
+        if len(names) > 1 and verb != "cancel":  # an array: take the jobs in an affected phase
             records = [record for record in records if record.phase in (fits or FITS[verb])]
         check(records)
         for record in records:

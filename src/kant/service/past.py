@@ -45,10 +45,10 @@ class Reader:
         self.journals_read = 0
 
     def steps(self) -> Steps:
-        """Read in steps: yield None after each line, or a function that must be called before the next step. At the end
+        """Read in steps: yield None after each line, or a function to be called before the next step. At the end
         `record` is None, or as recent as the live record.
 
-        If an earlier journal or the rest of it cannot be read, that part is missing. Raises InputError if the current
+        If an earlier journal cannot be read from some line on, that part is missing. Raises InputError if the current
         journal cannot be read.
         """
         done = ""

@@ -1,7 +1,7 @@
 """Pruning: removes jobs that ended long ago, in small steps, so that Kant stays fast over months.
 
-The files of a job are removed first and its row last, so that a sweep after a crash finds the row and continues. Jobs
-that have not ended, their dependencies, and the last job, whose number must not be reused, are kept.
+The files of a job are removed first and its row last, so that after a crash the next sweep finds the row and continues.
+Jobs that have not ended, their dependencies, and the last job, whose number must not be reused, are kept.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class LocalQuestions(Questions):
         return found
 
     def one_of(self, job: str) -> str:
-        """Return the id of a job itself; for an array, of the job that stands for it: the first waiting job, otherwise
+        """Return the id of a job; for an array, that of the job that represents it: the first waiting job, otherwise
         the first that has not ended, otherwise the first.
         """
         names, alive = self.named(job), self.driver.jobs.records
@@ -207,8 +207,8 @@ class LocalQuestions(Questions):
         return JobPage(jobs, rows[-1]["seq"] if len(rows) == limit else None)
 
     def _scope(self, who: Caller) -> tuple[str, set[str]]:
-        """Return a caller's name, and the queues whose jobs also count as the caller's: the caller's queues and all
-        queues below them.
+        """Return a caller's name, and the queues whose jobs also count as the caller's: the caller's queues, and all
+        queues below these.
         """
         queues = {queue.name for queue in self.driver.settings.queue_config.queues} | set(who.queues)
         return who.user, {name for name in queues if not set(self.lineage(name)).isdisjoint(who.queues)}
@@ -230,7 +230,7 @@ class LocalQuestions(Questions):
         }
 
     def _missing_notes(self, names: list[str]) -> dict[str, str]:
-        """Return why jobs wait that no cycle has tried yet, by id, for at most `MOST_REASONS` of `names`."""
+        """Return, by id, why jobs wait that no cycle has tried yet; for at most `MOST_REASONS` of `names`."""
         records = [self.driver.jobs.records[name] for name in names if name in self.driver.jobs.core_id]
         pending = self.driver.core.state.pending if records else {}
         rows = self.driver.core.state.rows if records else {}
@@ -386,7 +386,7 @@ class LocalQuestions(Questions):
         return AuditLog(entries, entries[-1].seq if len(entries) == limit else None)
 
     def operations(self) -> Operations:
-        """Return the last entries of this Kant's `kant ops` audit, the latest first; no entries without an audit."""
+        """Return the last entries of this Kant's `kant ops` audit, the latest first; [] if there is no audit."""
         path = self.store.path.parent / "ops" / "audit.jsonl"
         try:
             with path.open("rb") as file:
@@ -403,7 +403,7 @@ class LocalQuestions(Questions):
             raise InputError(str(path), f"lines of an audit ({error})") from None
 
     def entries(self, job: str, recorded: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
-        """Return a job's `recorded` history, preceded by older entries that only the store has."""
+        """Return a job's history: the `recorded` entries, and before them older entries that only the store has."""
         known = _stored(self.find(job), zero)
         if recorded is None:
             return known
@@ -447,7 +447,7 @@ class LocalQuestions(Questions):
 
 
 def _stored(record: JobRecord, zero: int) -> list[dict[str, Any]]:
-    """Return the history entries that follow from a job's stored record."""
+    """Return the history entries that a job's stored record implies."""
     found = [(record.submitted, "asked", f"{record.user} submitted it")]
     if record.started >= 0:
         found.append((record.started, "started", f"the number {record.attempt}: its last run began"))

@@ -87,7 +87,7 @@ class Recorded:
 
 
 def _some(steps: Steps) -> Callable[[], None] | None:
-    """Take steps for `SLICE` seconds, or until one yields a function to call; return that function. None at the end."""
+    """Take steps for `SLICE` seconds, or until a step yields a function to call, which is returned. None at the end."""
     end = time.monotonic() + SLICE
     while time.monotonic() < end:
         try:

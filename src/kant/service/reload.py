@@ -1,4 +1,4 @@
-"""Reloads profile, queues, certificate and notices without a restart, when their files change or on SIGHUP.
+"""Reloads profile, queues, certificate and notices without a restart, if their files change or on SIGHUP.
 
 An invalid file changes nothing: the old settings stay, and one sentence in the log and in /v1/health says why.
 """
@@ -48,7 +48,7 @@ def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
 
 
 class Reloader:
-    """Applies changed files to one driver and its `notifier`. `complaint` says why the last change was not applied.
+    """Applies changed files to a driver and to its `notifier`. `complaint` says why the last change was not applied.
 
     `tls` is the context of new connections.
     """

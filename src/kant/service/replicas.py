@@ -1,7 +1,7 @@
 """Runs the replicas of a service as jobs of Kant on this machine.
 
 Each replica is a separate job, so that queues, quotas and preemption treat it as any other job. The job is an array
-with one index, the replica's number. So no state is stored: after a restart the replicas are found by their jobs.
+with one index, the replica's number. So nothing has to be stored: after a restart, replicas are found by their jobs.
 """
 
 from __future__ import annotations

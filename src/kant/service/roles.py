@@ -22,7 +22,7 @@ RANK = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller. `origin`: its address, or the process at the other end of the socket.
+    """An authenticated caller. `origin` is its address, or the process at the other end of the socket.
 
     `is_unix`: the caller is a user of this machine, according to the socket, and owns all jobs that it submitted.
     """
@@ -39,7 +39,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """The least role that a route needs. `own`: a tenant has the route only for jobs of its own queues."""
+    """The least role that a route needs. `own`: a tenant may use the route only for jobs of its own queues."""
 
     least: Role
     own: bool = False

@@ -1,4 +1,4 @@
-"""A route of the API, declared once as a typed method: the server, the schema and the client read the declaration."""
+"""A route of the API, declared once as a typed method. The server, the schema and the client use the declaration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Declared = Callable[Concatenate[Any, P], T]
 MEDIA = {bytes: "application/octet-stream", str: "text/plain"}
-"""The media type of a route by the return type of its method; other return types are sent as JSON."""
+"""The media type of a route by the return type of its method. Other return types are sent as JSON."""
 
 
 class Request(NamedTuple):
@@ -88,7 +88,7 @@ class ApiRoute(Generic[P, T]):
 
     @property
     def query(self) -> dict[str, tuple[Any, Any]]:
-        """The type and the default of each query parameter; None as the default means that it is optional."""
+        """The type and the default of each query parameter. A parameter whose default is None is optional."""
         own = list(inspect.signature(self._declared).parameters.values())[1:]
         others = {*self.places, "body"}
         return {each.name: (self._types[each.name], each.default) for each in own if each.name not in others}

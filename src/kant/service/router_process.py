@@ -1,4 +1,4 @@
-"""The process that makes the decisions of a router, if each takes milliseconds."""
+"""The process that makes a router's decisions if each takes milliseconds."""
 
 from __future__ import annotations
 

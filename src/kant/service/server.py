@@ -30,17 +30,17 @@ IDLE_S = 75.0
 BY_SOCKET, BY_ADDRESS = 2, 4
 """n, where the connections of the Unix socket, and those of the address, use at most 1/n of the file descriptors."""
 FEWEST, MOST = 16, 4096
-"""Minimum and maximum of a listener's limit of connections, whatever the limit of open files is."""
+"""Minimum and maximum of a listener's limit of connections, regardless of the limit of open files."""
 OWNER, OTHERS, ADDRESS = 32, 12, 8
-"""n, where the last 1/n of the file descriptors are not available: to Kant's owner, to other users of the Unix socket,
-and to connections to the address.
+"""A number n for each: the last 1/n of all file descriptors is not available to Kant's owner, to other users of the
+Unix socket, and to connections to the address.
 """
 FOR_OWNER = 16
-"""Connections that Kant's owner may have on the socket beyond the limit."""
+"""By how many connections Kant's owner may exceed the limit of the socket."""
 
 
 class _Faults(logging.Filter):
-    """Drops log records of invalid requests, with which strangers could fill the disk; keeps those of server errors."""
+    """Drops log records of invalid requests, with which strangers could fill the disk. Keeps those of server errors."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
@@ -54,8 +54,8 @@ class HttpServer:
     """The web server while it runs: `async with HttpServer(...)`. `address` is its TCP address ("": it listens only on
     the Unix socket).
 
-    With `any_port`, a free port is used if the port of the address is taken. With `tls` the address uses HTTPS. Members
-    of the `group` may open the socket (None: only its owner).
+    With `any_port`, a free port is used if the address's port is taken. With `tls` the address uses HTTPS. Members of
+    the `group` may open the socket (None: only its owner may).
     """
 
     def __init__(
@@ -156,8 +156,8 @@ def _most(part: int) -> int:
 
 
 def _of_user(found: socket.socket) -> tuple[int, int]:
-    """Return by how many connections a peer on the Unix socket may exceed the limit, and n: it may not use the last 1/n
-    of the file descriptors.
+    """Return by how many connections a peer on the Unix socket may exceed the limit, and a number n: the peer may not
+    use the last 1/n of the file descriptors.
     """
     _, uid = peer(found)
     return (FOR_OWNER, OWNER) if uid in (0, os.geteuid()) else (0, OTHERS)

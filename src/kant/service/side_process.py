@@ -1,7 +1,7 @@
 """A child process that answers one question at a time: bytes on its input, bytes on its output.
 
-It runs at low priority and with bounded memory. It starts with the first question, and ends with its parent or after a
-while without questions. Each message is preceded by its length.
+It runs at low priority and with bounded memory. It starts with the first question, and ends with its parent or after
+some time without questions. A message is preceded by its length.
 """
 
 from __future__ import annotations

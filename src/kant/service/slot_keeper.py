@@ -1,4 +1,4 @@
-"""Allocates slots for front ends: resources that are assigned in advance, before a job needs them (local/slots.py).
+"""Allocates slots for front ends: resources that are assigned before a job needs them (local/slots.py).
 
 The number of slots of a kind follows the short jobs of that kind in the last seconds. Slots take at most half of the
 free capacity, and none while a job waits for capacity. Each slot is a job of the core, and only the core places jobs.
@@ -25,9 +25,9 @@ from kant.service.prune import remove
 from kant.service.roles import Caller
 
 MEMORY_S = 2.0
-"""Seconds for which an arrival counts: slots are released if no job of their kind arrives in this time."""
+"""Seconds for which an arrival counts. If no job of a kind arrives in this time, the slots of the kind are released."""
 MOST = 64
-"""Maximum number of slots of one front end: each slot is a small process."""
+"""Maximum number of slots of one front end. Each slot is a small process."""
 AGAIN_S = 1.0
 """Seconds in which no new slots are allocated after a job has waited for capacity."""
 
@@ -112,7 +112,7 @@ class SlotKeeper:
         return {self.driver.jobs.core_id.get(job, "") for job in jobs}
 
     def _hand_out(self, share: Share) -> None:
-        """Tell the front end which slots have started; release a slot that was not placed at once."""
+        """Tell the front end which slots have started. A slot that was not placed at once is released."""
         driver, begun, late = self.driver, list[OfferedSlot](), list[str]()
         for job, record in list(share.slots.items()):
             if record.is_over or not is_slot(record):
@@ -128,7 +128,7 @@ class SlotKeeper:
             share.send(slots)
 
     def _ask(self, share: Share, kind: bytes, wanted: int) -> None:
-        """Request slots of a kind until `wanted` have no job, from at most half of the free capacity."""
+        """Request slots of a kind, from at most half of the free capacity, until `wanted` of them have no job."""
         there = sum(msgspec.json.encode(record.submission) == kind for record in share.slots.values())
         slot = msgspec.json.decode(kind, type=Submission)
         if wanted <= there:

@@ -42,9 +42,9 @@ class Certificate:
 
 
 def check_users(group: str, home: Path) -> int:
-    """Return the id of the group whose members may open the socket of `home`. Raises InputError if that is not safe.
+    """Return the id of the group whose members may open the socket of `home`. Raises InputError if that is unsafe.
 
-    A user who can rename a folder above the home, or a file in the home, could make root run anything.
+    It is unsafe if a user can rename a folder above the home or a file in it, and so make root run anything.
     """
     if os.geteuid() != 0:
         raise InputError("--users", "Kant as root: only root can run jobs as other users")

@@ -1,4 +1,4 @@
-"""The job store: one SQLite file in WAL mode. Every write is one transaction that is on disk when it returns."""
+"""The job store: an SQLite file in WAL mode. Every write is a single transaction, which is on disk when it returns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UPSERT = (
 AUDIT = ("seq", "time", "who", "user", "role", "verb", "what", "refused")
 _NOTE = f"INSERT INTO audit ({', '.join(AUDIT[1:])}) VALUES ({', '.join('?' * len(AUDIT[1:]))})"
 MOST_NOTES = 10_000
-"""Maximum number of audit entries kept in memory until they can be written; beyond it the oldest are lost."""
+"""Maximum number of audit entries kept in memory until they can be written. If there are more, the oldest are lost."""
 
 
 class StoreFullError(OSError):
@@ -140,7 +140,7 @@ class JobStore:
             self._known.clear()
 
     def note(self, time: int, who: Caller, verb: str, what: str, refused: str = "") -> None:
-        """Record who did what, or why it was refused. The entry is written with the next change."""
+        """Record who did what, or why the action was refused. The entry is written to disk with the next change."""
         self._notes.append((time, str(who), who.user, str(who.role), verb, what, refused))
         del self._notes[:-MOST_NOTES]
 
@@ -194,7 +194,7 @@ class JobStore:
                 yield
 
     def copy_to(self, path: Path) -> None:
-        """Copy the store to a new file, as of one moment, even during writes."""
+        """Copy the store to a new file, as it is at one moment, even during writes."""
         with self._sound():
             self._db.execute("VACUUM INTO ?", (str(path),))
 
@@ -260,8 +260,8 @@ class JobStore:
         return None if row is None else JobPhase(row[0])
 
     def ended_before(self, before: int, at: tuple[int, int], most: int) -> list[tuple[int, int, str]]:
-        """Return (ended, seq, id) of at most `most` jobs that ended before a time, sorted, from after (ended, seq) `at`
-        on. The job with the last `seq` is never included.
+        """Return (ended, seq, id) of at most `most` jobs that ended before a time, sorted, beginning after the (ended,
+        seq) `at`. The job with the last `seq` is never included.
         """
         found = self._db.execute(
             f"SELECT ended, seq, id FROM jobs WHERE ended >= 0 AND ended < ? AND (ended, seq) > (?, ?) "
@@ -283,8 +283,8 @@ class JobStore:
         return found
 
     def usage(self, by: Sequence[str], since: int, until: int, where: dict[str, str]) -> list[dict[str, Any]]:
-        """Return the total usage of jobs that ended in a period, grouped `by` one or more of user, queue and day (local
-        time). `where` selects jobs, by column and value. GPU time is that of a job's last run.
+        """Return the total usage of jobs that ended in a period, grouped `by` one or more columns such as user, queue
+        and day (local time). `where` selects jobs, by column and value. GPU time is that of a job's last run.
         """
         return usage_in(self._db, by, since, until, where)
 
@@ -310,8 +310,8 @@ class JobStore:
     ) -> list[dict[str, Any]]:
         """Return at most `most` jobs, the latest first, with a `seq` below `before` (None: any).
 
-        In `name`, `*` and `?` are wildcards. `own` is a user and queues: only jobs of this user, or in one of these
-        queues, are returned. The cost depends on the size of the page only: each phase is read by its own index.
+        In `name`, `*` and `?` are wildcards. `own` is a user and some queues: only jobs of this user or in these queues
+        are returned. The cost depends only on the size of the page, since each phase is read by its own index.
         """
         parts, values = [], []
         scopes: list[list[tuple[str, Any]]] = [[]]

@@ -1,4 +1,4 @@
-"""Terminals: connects the WebSocket of a client to the supervisor of a run, for its output or for a shell in it.
+"""Terminals: connects a client's WebSocket to the supervisor of a run, for the run's output or for a shell in it.
 
 A message of the WebSocket is one letter and a payload in bytes. The client sends `I` (input), `E` (end of input) and
 `W` (the window, as JSON: rows and columns). For a shell it first sends `O`, the command as a JSON list, empty for the
@@ -10,7 +10,7 @@ job's own shell. The client receives
 - `X`: how the shell ended, as JSON: code and signal;
 - `N`: why the request cannot be served, in a sentence.
 
-The supervisor sends output at once. A slow client gets the output that it missed from the log, so it loses nothing and
+The supervisor sends output at once. A slow client gets the output that it missed from the log. So it loses nothing, and
 does not delay other clients.
 """
 
@@ -167,8 +167,8 @@ async def attach(
     socket: web.WebSocketResponse,
     warning_of: Callable[[], str] = str,
 ) -> None:
-    """Serve a client attached to a job: send why the job waits, then the output of its run, until the run ends. A new
-    warning (idle GPUs) is sent between parts of the output.
+    """Serve a client attached to a job: send why the job waits, then the output of its run, until the run ends. Between
+    parts of the output, new warnings (idle GPUs) are sent.
     """
     hearing = asyncio.ensure_future(_until_gone(socket))
     try:

@@ -1,4 +1,4 @@
-"""Files of tokens: the users who have access, each with the SHA-256 of a token that was shown once.
+"""Token files: the users who have access, each with the SHA-256 of a token that was shown only once.
 
     [[token]]
     user = "ann"
@@ -6,8 +6,8 @@
     queues = ["vision"]
     sha256 = "…"                  # of the token, which is nowhere
 
-A token has 256 random bits, so it cannot be found from its plain digest. A file may instead contain a single word,
-which is the token of an operator.
+A token has 256 random bits, so it cannot be guessed from its digest. Instead, a file may contain a single word: the
+token of an operator.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _checked(key: Key, where: str) -> Key:
 
 
 def parse_keys(text: str, where: str, owner: str) -> tuple[Key, ...]:
-    """Parse the keys of a file; a single word is the token of the operator `owner`. Raises InputError."""
+    """Parse the keys of a file. A single word is the token of the operator `owner`. Raises InputError."""
     words = text.split()
     if len(words) == 1:
         if len(words[0]) < SHORTEST:

@@ -1,6 +1,6 @@
 """Exports a trace of each job, from submission to exit, to an OpenTelemetry collector.
 
-A job is a span. Its child spans are the times in which it is held, blocked or waiting, and its runs. A span is sent
+A job is a span. Its child spans are its runs, and the times in which it is held, blocked or waiting. A span is sent
 when it ends.
 """
 
@@ -24,7 +24,7 @@ class JobStage(NamedTuple):
 
 
 class Traces(Exporter):
-    """Sends the spans of jobs: `changed` queues the spans that end with a job's change.
+    """Sends the spans of jobs. `changed` queues the spans that end with a job's change.
 
     The ids are derived from `key`; `now` returns the time in microseconds since the Unix epoch.
     """

@@ -1,6 +1,6 @@
 """Stores what Kant measures about its jobs: their waits by cause, and the calibration of expected starts.
 
-The next process of Kant continues with both.
+When Kant starts again, it continues with both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kant.service.store import JobStore, StoreFullError
 KEY = "waits"
 LEARNED = "learned"
 EVERY = 30.0
-"""Seconds between two writes: a crash loses at most this much."""
+"""Seconds between two writes. A crash loses at most what was measured in this time."""
 PART = 100
 """Writing takes at most 1/PART of the process's time."""
 

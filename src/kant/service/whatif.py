@@ -1,7 +1,7 @@
 """`POST /v1/whatif`: simulates two futures of the running Kant in a separate process.
 
-The process reads the journal, which has everything that the scheduler knew at its last turn, so the scheduler does not
-wait. It runs at low priority with bounded time and memory, and is killed when the caller disconnects.
+The process reads the journal, which has everything that the scheduler knew at its last cycle, so the scheduler does not
+wait. The process has low priority, bounded time and bounded memory, and is killed when the caller disconnects.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TooLongError(InputError):
 
 
 class WhatIfDesk:
-    """Answers what-if questions, at most `at_once` at a time. With another `form`, it answers questions of that type
+    """Answers what-if questions, at most `at_once` at a time. With another `form`, it answers questions of that type,
     by another `process`.
     """
 

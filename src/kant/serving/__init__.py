@@ -1,1 +1,1 @@
-"""Simulated inference engines: continuous batching over paged KV, request by request."""
+"""Simulated inference engines: continuous batching over a paged KV cache, request by request."""

@@ -1,7 +1,7 @@
-"""Lets another process make a router's decision, since running engines ahead takes milliseconds.
+"""Lets another process make a router's decision, since it takes milliseconds to simulate engines ahead.
 
-The question, as bytes, has everything that `Router.choose` sees of observed engines, and the state of the random draws;
-the answer has the choice, and the new state of the draws. So a decision is the same in whichever process it is made.
+The question, as bytes, has everything that `Router.choose` sees of observed engines, and the state of the random draws.
+The answer has the choice, and the new state of the draws. So every process makes the same decision.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kant.serving.site import LoadTable, ObservedSite
 def question(
     router: Router, request: Incoming, sites: list[ObservedSite], loads: LoadTable, draw: Draw, settings: EngineSettings
 ) -> bytes:
-    """Return as bytes what another process needs to choose an engine for `request`. The settings of all `sites` are
+    """Return, as bytes, what another process needs to choose an engine for `request`. All `sites` have the settings
     `settings`, except for the size of their KV.
     """
     seen = [
@@ -32,7 +32,7 @@ def question(
 
 
 def understood(asked: bytes) -> tuple[Router, Incoming, list[ObservedSite], Draw]:
-    """Return the content of a question; the copies of the engines have the same requests in the same order."""
+    """Return the content of a question. The copies of the engines have the same requests in the same order."""
     router, request, seen, sent, draw, settings = pickle.loads(asked)
     table = LoadTable(len(seen))
     sites: dict[int, ObservedSite] = {}
@@ -47,7 +47,7 @@ def understood(asked: bytes) -> tuple[Router, Incoming, list[ObservedSite], Draw
 
 
 def answer(asked: bytes) -> bytes:
-    """Return the answer: the index of the engine, or HOLD, and the draws."""
+    """Return the answer: the index of the engine (or HOLD), and the state of the draws."""
     router, request, sites, draw = understood(asked)
     return pickle.dumps((decide(router, request, sites, draw), draw), pickle.HIGHEST_PROTOCOL)
 

@@ -1,12 +1,12 @@
-"""The paged KV of an engine: free blocks in order of eviction, and the prefix cache over full blocks.
+"""The paged KV cache of an engine: its free blocks in order of eviction, and the prefix cache over its full blocks.
 
 As in vLLM V1 (vllm/v1/core/block_pool.py, 0.32): a full block is identified by its content and all content before it.
-Unused blocks stay in the cache until they are needed, and the least recently used is reused first. Of blocks with equal
-contents the oldest is found. Without the prefix cache blocks are interchangeable, and only counted.
+Unused blocks stay in the cache until they are needed; the least recently used one is reused first. Of blocks with equal
+contents the oldest one is found. Without the prefix cache, blocks are interchangeable and only counted.
 
 A model whose layers differ in attention has KV groups (kv_cache_coordinator.py, single_type_kv_cache_manager.py): each
-has blocks of its own for the same tokens, all from one pool. A block that a group's sliding window has passed is freed
-while its request runs. A prefix is found as far as each group has all blocks that the next token attends to.
+has its own blocks for the same tokens, all from one pool. A block that a group's sliding window has passed is freed
+while its request runs. A prefix is found as far as every group has all blocks that the next token attends to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def bucket_of(buckets: Table, content: int) -> int:
 
 @inlined
 def find(blocks: Table, buckets: Table, content: int) -> int:
-    """Return the block that has held a content the longest, -1 if there is none."""
+    """Return the block that has held this content the longest; -1 if there is none."""
     b = buckets[bucket_of(buckets, content), 0]
     while b >= 0 and blocks[b, c.CONTENT] != content:
         b = blocks[b, c.NEXT_SAME]
@@ -97,7 +97,7 @@ def beyond(limits: Table, group: int, tokens: int) -> int:
 def cached(
     requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int, k: int, window: int
 ) -> bool:  # fmt: skip
-    """Whether the cache has the `k`-th block of a request in all KV groups with this window."""
+    """Whether the cache has the `k`-th block of a request in every KV group with this window."""
     for group in range(limits[c.GROUPS]):
         if limits[c.WINDOW + 2 * group] != window:
             continue
@@ -108,10 +108,10 @@ def cached(
 
 @inlined
 def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int) -> int:
-    """Return the number of leading blocks of a waiting request in the cache; its last token is always computed.
+    """Return how many leading blocks of a waiting request are in the cache. Its last token is always computed.
 
-    A group of full attention needs all these blocks, a group with a window only the last ones, which the window covers.
-    With drafts from hidden states, each window is tried one block further, and that block is then left out.
+    A group of full attention needs all these blocks. A group with a window needs only the last ones, which the window
+    covers. With drafts from hidden states, each window is tried one block further, and that block is then left out.
     """
     known, size, dropped = requests[r, c.PROMPT] + requests[r, c.DONE], limits[c.BLOCK], limits[c.DROPPED]
     most = known // size if dropped == 1 and limits[c.GROUPS] > 1 else (known - 1) // size
@@ -179,7 +179,7 @@ def take_hits(
 def know(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, r: int, tokens: int
 ) -> None:  # fmt: skip
-    """Add to the prefix cache the blocks that the first `tokens` tokens of request `r` fill."""
+    """Add to the prefix cache the blocks that are filled by the first `tokens` tokens of request `r`."""
     full = tokens // limits[c.BLOCK]
     for group in range(limits[c.GROUPS]):
         row = requests[r, c.BLOCK_ROW] * limits[c.GROUPS] + group
@@ -193,10 +193,10 @@ def grow(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table,
     r: int, tokens: int, slots: int,
 ) -> None:  # fmt: skip
-    """Allocate blocks to request `r` for `slots` tokens (`tokens` without drafts). The caller checks that they fit.
+    """Allocate blocks to request `r` for `slots` tokens (`tokens`, plus drafts). The caller checks that they are free.
 
-    As in vLLM, the blocks that this step fills are in the cache at once, before the step has run; blocks with a token
-    that is still to be generated follow only after that.
+    As in vLLM, the blocks that this step fills are in the cache at once, before the step has run. Blocks with a token
+    that is still to be generated follow later.
     """
     wanted = (slots + limits[c.BLOCK] - 1) // limits[c.BLOCK]
     if limits[c.CACHING] == 0:
@@ -223,8 +223,8 @@ def grow(
 def release(
     requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int, group: int, end: int
 ) -> None:
-    """Free the blocks of request `r` in a KV group before the `end`-th: cached ones go to the end of the free list,
-    others to the front."""
+    """Free the blocks of request `r` in a KV group before the `end`-th one: cached blocks go to the end of the free
+    list, others to its front."""
     first = requests[r, c.GONE + group]
     requests[r, c.GONE + group] = end
     if limits[c.CACHING] == 0:
@@ -274,7 +274,7 @@ def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state:
 
 @inlined
 def slide(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
-    """Free the blocks of a running request that its windows have passed, as far as completed steps allow."""
+    """Free the blocks of a running request that its sliding windows have passed, as far as completed steps allow."""
     for group in range(limits[c.GROUPS]):
         end = min(beyond(limits, group, requests[r, c.COMPUTED] - requests[r, c.FLYING]), requests[r, c.HELD])
         if end > requests[r, c.GONE + group]:

@@ -24,7 +24,7 @@ COLUMNS = {
 
 
 def write_bundle(folder: Path, summaries: Sequence[dict[str, Any]], runs: Sequence[Served]) -> None:
-    """Write `summary.json`, `requests.csv`, `series.csv` and `report.html`; rows have the number of their run."""
+    """Write `summary.json`, `requests.csv`, `series.csv` and `report.html`. Each row has the number of its run."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = summaries[0] if len(summaries) == 1 else {"runs": list(summaries)}
     write_bytes(folder / SUMMARY, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")

@@ -1,4 +1,4 @@
-"""The capacity of a service: the most requests a second that n replicas serve within its objectives."""
+"""The capacity of a service: the highest rate (requests a second) that n replicas serve within its objectives."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kant.serving.requests import Requests
 from kant.serving.service import IN_TIME, MINUTE_S, Service, kept_minutes, late
 
 PRECISION = 0.01
-"""The search ends when the rate is known to this relative precision."""
+"""The search ends when the rate is known with this relative precision."""
 
 STEP = 0.9
-"""The factor by which the rate falls until the objectives are met."""
+"""The factor by which the rate is lowered until the objectives are met."""
 
 LOWEST = 1e-3
 """The search ends at this fraction of the engines' saturation rate."""
@@ -27,10 +27,10 @@ MINUTES = 10
 """The minimum length of a trial, in minutes."""
 
 CLOSER = 0.97
-"""The factor by which the rate falls until a long trial confirms it."""
+"""The factor by which the rate is lowered until a long trial confirms it."""
 
 SATURATING = 512
-"""The number of concurrent requests that saturates one engine."""
+"""This number of concurrent requests saturates one engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Capacity:
 
 
 def trial(service: Service, requests: Requests, replicas: int, minutes: int, seed: int = 0) -> LoadTrial:
-    """Serve requests from time 0, and evaluate `minutes` after the first, during which the engines fill."""
+    """Serve requests from time 0. Evaluate `minutes` after the first minute, in which the engines fill."""
     served = service.serve(requests, replicas, seed)
     kept = kept_minutes(requests.arrival, *late(served, service.objectives), range(1, minutes + 1))
     each = (served.finish - served.first) / np.maximum(requests.output - 1, 1)
@@ -81,10 +81,10 @@ def capacity(
 ) -> Capacity:
     """Return the highest rate at which `replicas` engines meet the objectives in at least `share` of the minutes.
 
-    Each trial has about `requests` requests, and at least ten minutes; a higher rate compresses the same requests. The
-    search goes down from rates that are too high, because the objectives of a minute are strict if it has few requests:
-    below a hundred none may be late. With more `minutes`, the rate is lowered until that many minutes confirm it.
-    Raises InputError if even requests alone on an engine miss the objectives.
+    Each trial has about `requests` requests, and lasts at least ten minutes; a higher rate compresses the same
+    requests. The search starts at rates that are too high and lowers them, since objectives are strict in minutes with
+    few requests: below a hundred, no request may be late. With more `minutes`, the rate is lowered until that many
+    minutes confirm it. Raises InputError if even single requests on an engine miss the objectives.
     """
     if not 1 <= replicas <= 10_000:
         raise InputError("--replicas", "numbers from 1 to 10000", replicas)
@@ -124,7 +124,7 @@ def capacity(
 
 
 def check_alone(service: Service, seed: int = 0) -> None:
-    """Raise InputError if more than 1 % of requests that are alone on an engine miss an objective."""
+    """Raise InputError if more than 1 % of requests that run alone on an engine miss an objective."""
     requests = service.mix.requests(SATURATING, 1e-4, seed)
     served = service.serve(requests, 1, seed)
     for name, rows, value in zip(
@@ -137,10 +137,10 @@ def check_alone(service: Service, seed: int = 0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CapacityCurve:
-    """Capacity by number of replicas: measured at some numbers from 1, and interpolated linearly.
+    """Capacity by number of replicas: measured at some numbers, the first of them 1, and interpolated linearly.
 
-    It never falls when replicas are added: any number has at least the capacity of fewer. Beyond the largest measured
-    number, each further replica adds the mean capacity of that number's replicas.
+    Capacity never falls when replicas are added. Beyond the largest measured number, each further replica adds the mean
+    capacity per replica at that number.
     """
 
     replicas: tuple[int, ...]
@@ -171,7 +171,7 @@ def capacity_curve(
     seed: int = 0,
     minutes: int = MINUTES,
 ) -> CapacityCurve:
-    """Measure the capacity at some numbers of replicas; raises InputError if they do not start at 1 and increase."""
+    """Measure the capacity at some numbers of replicas. Raises InputError unless they begin with 1 and increase."""
     if not replicas or replicas[0] != 1 or any(a >= b for a, b in pairwise(replicas)):
         raise InputError("--replicas", "rising numbers that begin with 1", ",".join(map(str, replicas)))
     found = [capacity(service, n, requests, share, seed, minutes).rate for n in replicas]

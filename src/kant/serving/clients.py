@@ -1,4 +1,4 @@
-"""Simulated clients that give up when a response is too late."""
+"""Simulated clients that give up if a response takes too long."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kant.serving.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """When clients give up: no first token within `ttft_s`, or no next token within `gap_s`, both in seconds.
+    """When clients give up: no first token within `ttft_s`, or no next token within `gap_s` (both in seconds).
 
-    An engine drops such requests. If `begun` is False, it still completes those that have a first token. `again` is
-    called for each failed request, before the callback `after` of `kant.serving.fleet.simulate`. Policies are not told
-    of dropped requests.
+    An engine drops such requests; if `begun` is False, not those that already have a first token. `again` is called for
+    each failed request, before the callback `after` of `kant.serving.fleet.simulate`. Policies are not told of dropped
+    requests.
     """
 
     ttft_s: float
@@ -35,7 +35,7 @@ class Patience:
         return np.asarray(found)
 
     def let_go(self, engine: Engine) -> list[int]:
-        """Return the requests that an engine drops now; none of them is in a step."""
+        """Return the requests that an engine drops now. None of them is in a step."""
         live = np.concatenate([engine.running[: engine.state[c.RUNS]], engine.waiting[: engine.state[c.WAITS]]])
         if not self.begun:
             live = live[np.isnan(engine.times[live, c.FIRST])]

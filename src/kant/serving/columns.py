@@ -1,6 +1,6 @@
-"""The columns of an engine's tables. The tables are the whole state of an engine: a copy of them is a fork.
+"""The columns of an engine's tables. The tables are the whole state of an engine, so a copy of them is a fork.
 
-Lengths and counts are integers; times are seconds in double precision, computed in vLLM's own order of operations.
+Lengths and counts are integers. Times are seconds in double precision, computed in vLLM's own order of operations.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ OUTPUT = 1  # tokens to generate; the request ends with the last of them
 DONE = 2  # tokens generated so far
 COMPUTED = 3  # tokens whose keys and values are in the KV, or are being computed by the step under way
 HELD = 4  # blocks held
-HASHED = 5  # leading blocks of those that the prefix cache knows
+HASHED = 5  # how many leading blocks of these are in the prefix cache
 BLOCK_ROW = 6  # its row in the table of held blocks, -1 without one
-PREEMPTED = 7  # how often it lost its blocks
+PREEMPTED = 7  # how often it was preempted, and so lost its blocks
 CACHED = 8  # tokens found in the prefix cache when it was first scheduled; -1 before
-SWAPPED = 9  # tokens whose KV is in host memory; tokens with KV once the transfer by a KV connector is complete
+SWAPPED = 9  # tokens whose KV is in host memory; with a KV connector: tokens with KV after the transfer
 SHARED_FROM = 10  # start of its contents in the list of shared contents
 SHARED = 11  # how many leading blocks have such contents
 OWN = 12  # the contents of its other blocks are OWN, OWN - 1, … (negative, so never shared)
-TIE = 13  # last criterion of every order
+TIE = 13  # the last criterion of every sort order
 STATE = 14
 AHEAD = 15  # with asynchronous scheduling: tokens that the current steps will output; negative after a preemption
-MOST = 16  # tokens after which it ends even without a stop token; all that a scheduler knows of OUTPUT
+MOST = 16  # `max_tokens`: it ends after these even without a stop token; schedulers do not know OUTPUT
 DRAFTS = 17  # tokens drafted for its next step
 SEED = 18  # the seed from which the acceptance of its drafts is drawn
 FLYING = 19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the current step computes
 REMOTE = 20  # 1: its KV is elsewhere or on its way; 2: it has come from host memory, but is not counted yet;
 # 3: it is sent to another engine once the request has ended
-COMES = 21  # leading tokens of the prompt whose KV comes by the KV connector; loading the others fails
+COMES = 21  # leading prompt tokens whose KV comes by the KV connector; the load of the others fails
 GONE = 22  # by KV group, one column each: leading blocks that its sliding window has passed and freed
 REQUEST_WIDTH = 22  # and a column for each KV group
 OFFERED = 23  # with host memory, which needs one KV group: number of its blocks in host memory
@@ -61,7 +61,7 @@ FOREVER = float("inf")
 MAX_SEQS = 0  # requests that run at once
 TOKENS = 1  # tokens a step
 BLOCK = 2  # tokens a block
-USABLE = 3  # blocks of the KV, without the one that vLLM reserves
+USABLE = 3  # blocks of the KV cache, without the one that vLLM reserves
 CACHING = 4  # 1: prefix cache
 BY_PRIORITY = 5  # 1: order by priority, then arrival; 0: by arrival
 PREEMPTIVE = 6  # 1: waiting requests preempt running ones of worse priority
@@ -77,7 +77,7 @@ DROPPED = 15  # 1: a hit leaves out the last block, as drafts are made from hidd
 ACCEPTED = 16  # the probability that a draft is accepted, in 65536ths
 SLIDING = 17  # 1: some KV group has a sliding window
 GROUPS = 18  # KV groups: layers that share blocks; each request holds as many blocks in one as in another
-CONNECTED = 19  # 1: with a KV connector
+CONNECTED = 19  # 1: the engine has a KV connector
 HOST = 20  # blocks of host memory
 PROMPT_ONLY = 21  # 1: host memory keeps only blocks of prompts
 SENDS = 22  # 1: the KV of requests that have ended is sent to other engines, and held until it is
@@ -93,8 +93,8 @@ PLANNED = 3  # requests in the current step; 0: no step
 ENDED = 4  # requests that have finished since the caller last looked
 STEPS = 5  # steps completed
 PREEMPTIONS = 6
-ADMIT = 7  # requests that may still be admitted by the next step; -1: any number
-MOVED = 8  # tokens to swap in the step under way
+ADMIT = 7  # how many requests the next step may still admit; -1: any number
+MOVED = 8  # tokens to swap in the current step
 LOOKED_UP = 9  # tokens that were looked up in the prefix cache
 HITS = 10  # tokens found in the cache
 TOKENS_DONE = 11  # tokens computed by completed steps
@@ -114,13 +114,13 @@ STATE_WIDTH = 24  # and again as many for host memory's own FREE, HEAD and TAIL:
 
 # --- the clock of an engine ---------------------------------------------------------------------------------------
 CLOCK = 0  # when the latest step ended
-END = 1  # when the step under way ends
+END = 1  # when the current step ends
 BUSY = 2  # seconds of steps
 KV_SECONDS = 3  # sum over steps of blocks held x seconds
 NEXT_MS = 4  # how long the step after the current one takes
 FLUSHED = 5  # no step begins before this time
 STORE_STREAM, LOAD_STREAM = 6, 7  # when host memory has stored and loaded everything requested
-BLOCKED = 8  # no step can be planned before this, unless a request arrives
+BLOCKED = 8  # no step can be planned before this time, unless a request arrives
 CLOCK_WIDTH = 9  # and a time for each block of host memory: when it is stored
 
 # --- the latency of a step, in ms: max(FLOOR + EXPERTS (1 - MISSED ** tokens), SLOPE tokens + FIXED) + KV decode
@@ -142,7 +142,7 @@ NEXT_SAME = 4  # neighbours in the chain of its bucket, oldest first
 BEFORE_SAME = 5
 BLOCK_WIDTH = 6
 NOTHING = -(1 << 62)
-PADDED = 1 << 20  # added to SAMPLES where the drafts are only padding: none is accepted
+PADDED = 1 << 20  # added to SAMPLES if the drafts are only padding, of which none is accepted
 
 # --- why `run` returned -------------------------------------------------------------------------------------------
 REACHED, IDLE, STOPPED, STUCK = range(4)

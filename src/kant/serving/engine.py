@@ -17,21 +17,21 @@ from kant.serving.latency import LatencyModel
 
 NO_LIMIT = 1 << 62
 MOST = 1 << 24
-"""The maximum of any setting of an engine."""
+"""The maximum value of any setting of an engine."""
 
 SPAN = 1 << 20
-"""The range of content ids of one request: larger than its number of blocks."""
+"""The range of content numbers of one request. It is larger than the number of a request's blocks."""
 
 
 WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
-"""Methods whose drafts come from the model's own states: they need KV of their own, and compute the last cached block
-again.
+"""Speculative methods whose drafts come from the model's own states. They need KV of their own, and compute the last
+cached block again.
 """
 
 MOST_DRAFTS, MOST_GROUPS = 64, 64
 
 ENGINES = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "lof", "lpm", "dfs-weight")}
-"""The engines, and the orders in which their schedulers take requests."""
+"""The engines, and for each the orders in which its scheduler can take requests."""
 
 OF_SGLANG = (
     "latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine", "async_scheduling",
@@ -42,20 +42,20 @@ OF_SGLANG = (
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Settings of an engine; the names are vLLM's.
+    """Settings of an engine. Their names are vLLM's.
 
     `num_blocks` includes the block that vLLM reserves: one less is usable. `policy` is `fcfs` or `priority`. With
-    `preemptive`, waiting requests take seats (`max_num_seqs`) and blocks from running ones of worse priority; with
-    `swap`, preempted requests keep their KV in host memory and move it back, not recompute it. vLLM V1 has neither.
+    `preemptive`, waiting requests take seats (`max_num_seqs`) and blocks from running ones of worse priority. With
+    `swap`, preempted requests move their KV to host memory and back instead of computing it again. vLLM V1 has neither.
 
-    `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
-    numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
+    `sliding_windows` has the window of each KV group of the model, in tokens; 0: full attention. Groups have equal
+    numbers of layers, and blocks of equal size. `num_blocks` counts the blocks of one group.
 
     With the `kv_role` `kv_consumer`, the KV of prompts may come from other engines by a connector. If it does not
     arrive, `kv_load_failure_policy` says whether to `recompute` it or to `fail` the request. With `kv_producer`, KV is
-    sent to others once a request has ended, and its blocks are held until then.
+    sent to other engines once a request has ended; its blocks are held until then.
 
-    `host_blocks` of host memory keep blocks too; with `offload_prompt_only`, only those of prompts.
+    Host memory keeps `host_blocks` blocks, too; with `offload_prompt_only`, only blocks of prompts.
 
     With the `engine` `sglang` blocks are tokens, `max_num_batched_tokens` is the chunk of prompts, and `policy` is one
     of its schedule policies.
@@ -130,9 +130,9 @@ class EngineSettings:
 
     @property
     def caps(self) -> tuple[int, ...]:
-        """The most blocks that a request holds at once in each KV group.
+        """The maximum number of blocks that a request holds at once in each KV group.
 
-        For a window, as in vLLM, these are the blocks that it covers, and those that the steps under way compute.
+        For a window, as in vLLM, this is the number of blocks that it covers, and that the current steps compute.
         """
         flying = (1 + self.async_scheduling) * self.max_num_batched_tokens
         ends = [min(w - 1 + flying, self.max_model_len) if w else 0 for w in self.sliding_windows]
@@ -140,12 +140,12 @@ class EngineSettings:
 
     @property
     def lookahead(self) -> int:
-        """The KV slots that drafts take beyond the tokens of a step."""
+        """The number of KV slots that drafts take beyond the tokens of a step."""
         return self.num_speculative_tokens if self.speculative_method in WITH_HIDDEN_STATES else 0
 
     @property
     def tokens(self) -> int:
-        """The most tokens that a single request can have so that its KV fits."""
+        """The maximum number of tokens that a single request can have so that its KV fits."""
         if not any(self.sliding_windows):
             return (self.num_blocks - 1) // len(self.sliding_windows) * self.block_size
         most, caps = MOST // self.block_size, self.caps
@@ -244,15 +244,15 @@ class Engine:
         remote_s: float | None = None,
         remote_tokens: int = NO_LIMIT,
     ) -> int:
-        """Add a waiting request; return its number. The engine must have run until `arrival`.
+        """Add a waiting request, and return its number. The engine must have run until `arrival`.
 
-        `contents` are non-negative numbers of the contents of its leading full blocks: equal prefixes of numbers mean
+        `contents` are non-negative numbers for the contents of its leading full blocks: equal prefixes of numbers mean
         equal tokens. `most` is the request's `max_tokens`. If `output` is less, the request ends at a stop token, which
-        asynchronous scheduling learns a step later. `seed`, by default its number, determines which drafts are
-        accepted. `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV
-        connector. Beyond `remote_tokens` the load fails, which is known at its end, and the missing tokens are computed
-        here. For a `kv_producer`, `remote_s` is how many seconds sending the KV takes once the request has ended;
-        FOREVER: until `sent` is called. Raises InputError if the request can never fit.
+        asynchronous scheduling learns a step later. `seed` (default: its number) determines which drafts are accepted.
+        `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV connector. The
+        load of tokens beyond `remote_tokens` fails, which is known at its end; this engine then computes them. For a
+        `kv_producer`, `remote_s` is how many seconds it takes to send the KV once the request has ended; FOREVER: until
+        `sent` is called. Raises InputError if the request can never fit.
         """
         self.settings.check(prompt, output)
         r = self.count
@@ -305,7 +305,7 @@ class Engine:
         self.ended = np.concatenate([self.ended, np.zeros_like(self.ended)])
 
     def run(self, until: float = FOREVER, steps: int = NO_LIMIT, stop_at_finish: bool = False) -> int:
-        """Run until a time, a number of steps, or a finished request; return why it stopped (`columns.REACHED` …)."""
+        """Run until a time, a number of steps, or a finished request. Returns why it stopped (`columns.REACHED` …)."""
         why = self.kernel(
             self.requests, self.times, self.shared, self.blocks, self.buckets, self.held, self.limits, self.latency,
             self.state, self.clock, self.waiting, self.running, self.free_rows, self.plans, self.ended, until, steps,
@@ -316,7 +316,7 @@ class Engine:
         return why
 
     def sent(self, r: int, at: float) -> None:
-        """Set the time `at` when the KV of an ended request will have been sent; its blocks are free from then on."""
+        """Set the time `at` which the KV of an ended request will have been sent. Its blocks are free from then on."""
         self.times[r, c.LOADED] = at
         self.clock[c.BLOCKED] = min(self.clock[c.BLOCKED], at)
 
@@ -353,8 +353,8 @@ class Engine:
 
     @property
     def next_event(self) -> float:
-        """The end of the current step, or of the event that the next step waits for; now if a step can be planned at
-        once; infinity if there is nothing to do.
+        """The end of the current step, or of the event for which the next step waits; the present time if a step can be
+        planned at once; infinity if there is nothing to do.
         """
         if self.may_plan:
             return self.now
@@ -384,8 +384,8 @@ class Engine:
         return order
 
     def withdraw(self, r: int) -> bool:
-        """Remove a live request whose client has disconnected. Return False while the current step computes it or its
-        KV comes from another engine.
+        """Remove a live request whose client has disconnected. Returns False while the current step computes the
+        request, or its KV is coming from another engine.
 
         With asynchronous scheduling that lasts until the next step is planned; tokens under way are then discarded.
         """
@@ -413,10 +413,10 @@ class Engine:
         return True
 
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
-        """Return a copy with the live requests, which end after as many tokens as `outputs` says for each.
+        """Return a copy with only the live requests. Each ends after as many tokens as `outputs` says.
 
-        Also returns the original number of each request of the copy. A request that already exceeds its prediction is
-        assumed to have ten tokens more (as in Block). The copy has no prefix cache.
+        Also returns the original number of each request in the copy. A request that already exceeds its prediction is
+        assumed to produce ten more tokens (as in Block). The copy has no prefix cache.
         """
         live, (waits, loads) = self.live(), self._waits()
         place = np.zeros(self.count + 1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Which requests lose their seat and blocks to others: vLLM's rules of preemption, and one that vLLM does not have."""
+"""Which requests lose their seat and blocks to others: vLLM's rules of preemption, and one rule of ours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.serving.waiting import pop, wait
 
 @inlined
 def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
-    """Return the position of the next running request to preempt: the last, or by priority the worst."""
+    """Return the position of the next running request to preempt: the last one; with priorities, the worst one."""
     worst = state[c.RUNS] - 1
     if limits[c.BY_PRIORITY] == 1:
         worst = 0
@@ -29,7 +29,7 @@ def preempt(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
     running: Table, free_rows: Table, at: int,
 ) -> int:  # fmt: skip
-    """Preempt the running request at position `at`; it waits again. Return the request."""
+    """Preempt the running request at position `at`, so that it waits again. Returns the request."""
     r = running[at]
     for i in range(at + 1, state[c.RUNS]):
         running[i - 1] = running[i]
@@ -52,7 +52,7 @@ def preempt(
 
 @inlined
 def unplan(plan: Table, base: int, planned: int, r: int) -> int:
-    """Remove request `r` from the plan; return its tokens, 0 if it is not there."""
+    """Remove request `r` from the plan. Returns its planned tokens; 0 if it is not in the plan."""
     k = base
     while k < base + planned and plan[k, c.WHO] != r:
         k += 1
@@ -72,7 +72,7 @@ def blocks_for(tokens: int, limits: Table) -> int:
 
 @inlined
 def reserved_for(tokens: int, hits: int, limits: Table) -> int:
-    """Return how many blocks the admission of a request with this many tokens reserves, beyond `hits` in each KV group.
+    """Return how many blocks are reserved when a request with this many tokens is admitted, beyond `hits` per KV group.
 
     As in vLLM, a group with a sliding window counts only the blocks that a request may hold there at once.
     """

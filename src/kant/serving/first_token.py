@@ -1,7 +1,7 @@
-"""Compiled functions for the expected wait of a prompt for its first token on each of many engines. Every decision of a
-router needs it.
+"""Compiled functions for the expected time until the first token of a prompt on each of many engines. Every decision of
+a router needs it.
 
-`loads` has a row for each engine (`kant.serving.site.LoadTable`); `rows` selects engines, and `out` gets a number for
+`loads` has a row for each engine (`kant.serving.site.LoadTable`). `rows` selects engines, and `out` gets a number for
 each of them. `late` has the milliseconds until the current step of each engine ends.
 """
 
@@ -15,27 +15,27 @@ from kant.compiled import compiled, compiling_ahead, inlined
 from kant.serving.columns import CONTEXT, EXPERTS, FIXED, FLOOR, KV, MISSED, OVERHEAD, SLOPE, Table, Times
 
 NUMBER, SENT, REQUESTS, TOKENS, PENDING, ROOM, LOADS_WIDTH = range(7)
-"""Columns of the loads: the engine's number, requests sent by this router, all requests, their tokens, those still to
-prefill, and the tokens of its KV."""
+"""Columns of the loads: the engine's number, the requests that this router sent, all requests, their tokens, their
+tokens still to prefill, and the number of tokens that its KV cache holds."""
 
 ENGINE, PROMPT, DONE, PREDICTED, ORDER, ASKED_WIDTH = range(6)
 """Columns of the requests: the row of their engine in the loads, prompt and output tokens, predicted output, and the
 order in which they were sent."""
 
 COUNT, HEAVY, HAVE, REST, SOONEST, SUMS_WIDTH = range(6)
-"""Columns of sums over an engine's requests: how many, those of a long output, their tokens, the tokens that they will
-still have, and the least of these for one request (infinite if there is none)."""
+"""Columns of sums over an engine's requests: their number, the number with a long output, their tokens, the tokens that
+they will still get, and the smallest number of these for one request (infinite without requests)."""
 
 LEAST_REST = 10.0
-"""The output tokens that a request is expected to have left at least, as in Block (arXiv 2508.03611)."""
+"""The minimum number of output tokens that a request is expected to have left, as in Block (arXiv 2508.03611)."""
 
 
 @inlined
 def first_ms(load: Table, late: float, new: float, latency: Times, budget: int, prompt: int) -> float:
     """Return the milliseconds to the first token of a prompt, of which `new` tokens must be computed.
 
-    This is the rest of the current step, then as many steps of `budget` tokens as the pending tokens and this prompt
-    need, each with the KV of the decoding requests.
+    This is the rest of the current step, plus as many steps of `budget` tokens as the pending tokens and this prompt
+    need. Each of these steps also reads the KV of the decoding requests.
     """
     tokens = load[PENDING] + new
     steps = max(float(math.ceil(tokens / max(budget - load[REQUESTS], 1))), 1.0)
@@ -58,9 +58,9 @@ def first_tokens(
 def with_room(
     loads: Table, rows: Table, in_flight: int, most_ms: float, latency: Times, budget: int, prompt: int, out: Table
 ) -> int:
-    """Write the positions in `rows` of the engines that may get a prompt, and return their number.
+    """Write the positions in `rows` of the engines that may get a prompt. Returns their number.
 
-    Each has fewer than `in_flight` requests. The prompt also fits into the engine's KV and is expected to have its
+    Each of them has fewer than `in_flight` requests; the prompt fits into its KV cache and is expected to have its
     first token within `most_ms`, unless the engine has no requests.
     """
     count = 0
@@ -82,7 +82,7 @@ def prefix_costs(
     loads: Table, rows: Table, late: Times, had: Table, block_tokens: float, adapter: int, adapter_ms: float, few: int,
     latency: Times, budget: int, prompt: int, out: Times,
 ) -> None:  # fmt: skip
-    """Write the cost of `routers.prefix.PrefixAware` on each engine; `had`: its cached blocks of the prompt."""
+    """Write the cost of `routers.prefix.PrefixAware` on each engine. `had` has its cached blocks of the prompt."""
     for i in range(len(rows)):
         load = loads[rows[i]]
         cached = min(int((had[i] - adapter) * block_tokens), prompt - 1) if had[i] > adapter else 0
@@ -95,7 +95,7 @@ def prefix_costs(
 
 @compiled
 def sum_up(asked: Times, count: int, rows: Table, heavy: float, out: Times) -> None:
-    """Sum up the first `count` requests by engine; `out` has a row for each row of the loads; those in `rows` are set.
+    """Sum up the first `count` requests by engine. `out` has a row for each row of the loads; the rows `rows` are set.
 
     An output of `heavy` tokens or more is long.
     """
@@ -116,7 +116,7 @@ def sum_up(asked: Times, count: int, rows: Table, heavy: float, out: Times) -> N
 
 @compiling_ahead()
 def warm_up() -> None:
-    """Load or compile these functions in advance, so that no request waits for that."""
+    """Load or compile these functions in advance, so that no request has to wait for it."""
     table, none, times = np.zeros((1, LOADS_WIDTH), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
     latency = np.zeros(MISSED + 1)
     first_tokens(table, none, times, 0.0, latency, 1, 1, times)

@@ -17,19 +17,19 @@ from kant.serving.latency import LatencyModel
 
 COLUMNS = ("tokens", "decode", "chunks", "ms")
 HELD_BACK = 3
-"""Every third step is held out to check the fit."""
+"""Every third step is held back from the fit, to check it."""
 
 CHANGES = 4
-"""The maximum number of times that a fit reassigns the steps to the two branches of the model: floor and line."""
+"""The maximum number of times that a fit assigns the steps anew to the two branches of the model: floor and line."""
 
 FEWEST = 15
-"""The least number of steps for a fit."""
+"""The minimum number of steps for a fit."""
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a latency was measured: the method in words (`how`), GPU, software, and date.
+    """How a latency model was checked: the method in words (`how`), GPU, software, and date.
 
-    `steps` were held out of the fit; the errors are relative errors of their predicted times.
+    `steps` is the number of steps held back from the fit; the errors are the relative errors of their predicted times.
     """
 
     how: str
@@ -51,7 +51,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LatencyFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A fitted latency model. `kv_tokens`: the number of tokens whose KV fits in the GPU's memory; 0: unknown."""
+    """A fitted latency model. `kv_tokens` is how many tokens' KV fits in the GPU's memory; 0: unknown."""
 
     model: str
     tensor_parallel: int
@@ -63,9 +63,9 @@ class LatencyFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def fitted(steps: Times, missed: float, kv_bytes: int) -> LatencyModel:
-    """Return the model with the least squares of relative errors for steps with the columns tokens, decode, chunks, ms.
+    """Return the model that minimises squared relative errors. `steps` has the columns tokens, decode, chunks, ms.
 
-    The overhead is part of the floor and of the fixed part.
+    The overhead is included in the floor and in the fixed part.
     """
     tokens, ms = steps[:, 0], steps[:, 3]
     reached = 1 - missed**tokens if missed else np.zeros(len(steps))
@@ -106,7 +106,7 @@ def _errors(found: Times, steps: Times, reached: Times) -> Times:
 
 
 def checked(steps: Times, missed: float, kv_bytes: int) -> tuple[LatencyModel, int, float, float]:
-    """Fit a model to two thirds of the steps; return it, and the number, median error and P90 error of the other steps.
+    """Fit a model to two thirds of the steps. Return it, and the number, median error and P90 error of the others.
 
     Raises InputError for fewer than fifteen steps.
     """

@@ -1,4 +1,4 @@
-"""Simulates engines behind a router, with requests that arrive by the clock or when others have finished."""
+"""Simulates engines behind a router. Requests arrive at their times, or when other requests have finished."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from kant.serving.site import EngineSite, ObservedSite, Site
 from kant.serving.summary import Served
 
 SAMPLES = 400
-"""The approximate number of time points of the series."""
+"""The approximate number of times at which the series has values."""
 
 After = Callable[[int, float], Sequence[tuple[float, int]]]
-"""The requests that follow a finished request: (arrival, request) for each one that it releases."""
+"""Returns the requests that follow a finished request: (arrival, request) for each request that it releases."""
 
 
 @dataclass(slots=True)
 class Fleet:
-    """The engines, and the requests of each, by the engine's own numbers of requests."""
+    """The engines, and the requests of each engine, by the numbers that the engine gives them."""
 
     requests: Requests
     engines: list[Engine]
@@ -46,7 +46,7 @@ class Fleet:
     sizes: list[float] = field(default_factory=list)
     """The sum of prompt and predicted output of each request."""
     predicted: list[Times] = field(default_factory=list)
-    """By engine: the predicted outputs of its requests, by the engine's numbers of them."""
+    """By engine: the predicted outputs of its requests, by the engine's own numbers."""
     cached: list[Table] = field(default_factory=list)
     """By engine: the tokens of each request that the router assumes to be in the engine's cache."""
     observed: list[ObservedSite] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Fleet:
             self.held.append(i)
 
     def ask_again(self, now: float, sites: Sequence[Site]) -> None:
-        """Route held requests in order, except those that may not overtake one that stays held."""
+        """Route held requests in order. Those that may not overtake a request that stays held are left out."""
         overtaking = Overtaking(self.router)
         self.asked = self.over()
         for i in list(self.held):
@@ -153,7 +153,7 @@ class Fleet:
             interrupt(engine, int(self.number[i]), now, self.policy.layers)
 
     def drive(self, engine: Engine, until: float) -> None:
-        """Run one engine until a time, calling its policy before every step."""
+        """Run one engine until a time, and call its policy before every step."""
         if not self.policy.by_step:
             engine.run(until)
             return
@@ -175,9 +175,9 @@ class Fleet:
 
 
 def settings_under(settings: EngineSettings, policy: Policy) -> EngineSettings:
-    """Return the engine settings for a policy. A policy that acts within a step turns asynchronous scheduling off.
+    """Return the engine settings for a policy. If the policy acts within a step, asynchronous scheduling is turned off.
 
-    Raises InputError if the engine has an order of its own, or host memory and a policy that preempts.
+    Raises InputError if the engine has its own order, or has host memory and the policy preempts.
     """
     if settings.engine != "vllm":
         if policy.by_priority or policy.preemptive or policy.by_step or policy.limits or policy.layers:
@@ -240,10 +240,10 @@ def simulate(
 ) -> Served:
     """Run all requests to their end.
 
-    With `observed`, the router sees what it would see of real engines: the requests sent, and the tokens so far.
-    Without `after`, every request arrives at its time. With `after`, only those of `begin` do, and each finished
-    request releases the requests that `after` returns; with `patience`, so does each abandoned one. Raises InputError
-    if a request can never be served.
+    With `observed`, the router sees what it would see of real engines: the requests sent, and their tokens so far.
+    Without `after`, every request arrives at its time. With `after`, only the requests in `begin` do, and each finished
+    request releases the requests that `after` returns; with `patience`, abandoned requests do so, too. Raises
+    InputError if a request can never be served.
     """
     fleet = new_fleet(requests, settings, engines, policy, router, seed, observed)
     series = _by_clock(fleet) if after is None else by_release(fleet, after, begin or range(len(requests)), patience)
@@ -260,7 +260,7 @@ def sample(fleet: Fleet, now: float) -> list[tuple[float, ...]]:
 
 
 def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
-    """Simulate with every request at its arrival time; the engines run between arrivals."""
+    """Simulate with every request at its arrival time. The engines run between arrivals."""
     arrival = fleet.requests.arrival
     every = max(float(arrival[-1] - arrival[0]) / SAMPLES, 1e-3)
     sites = fleet.sites()
@@ -307,9 +307,9 @@ def by_release(
     fleet: Fleet, after: After, begin: Sequence[int], patience: Patience | None = None,
     beside: Callable[[float], bool] | None = None,
 ) -> list[tuple[float, ...]]:  # fmt: skip
-    """Simulate with requests released by finished ones: the engines advance event by event, in order of time.
+    """Simulate with requests that finished ones release. The engines advance event by event, in order of time.
 
-    `beside` simulates other things until the given time of the next event; it returns whether that has added events.
+    `beside` simulates other things until the given time of the next event. It returns whether that has added events.
     """
     coming = [(float(fleet.requests.arrival[i]), int(i)) for i in begin]
     heapq.heapify(coming)
@@ -365,7 +365,7 @@ def by_release(
 
 
 def served_by(fleet: Fleet, series: list[tuple[float, ...]]) -> Served:
-    """Return the outcome of each request, once all have ended."""
+    """Return the outcome of each request, after all have ended."""
     count = len(fleet.requests)
     times = np.full((count, c.TIMES_WIDTH), np.nan)
     rows = np.zeros((count, c.REQUEST_WIDTH), dtype=np.int64)

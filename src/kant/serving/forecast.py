@@ -12,21 +12,21 @@ from kant.serving.columns import Times
 
 DAY = 24 * 60
 DAYS = 7
-"""The number of past days from which the pattern and the forecast errors are learned."""
+"""The number of past days from which the daily pattern and the forecast errors are learned."""
 
 SMOOTH = 7
-"""Minutes on both sides over which the pattern is averaged."""
+"""The pattern is averaged over this number of minutes on both sides."""
 
 WINDOW = 30
-"""Minutes over which the present is compared with the pattern."""
+"""The present is compared with the pattern over this number of minutes."""
 
 LATEST, AHEAD = 10, 60
-"""The number of latest minutes that show the error of a written forecast, and the number of minutes ahead to which that
-error applies.
+"""The number of latest minutes that show the error of a written forecast; and for how many minutes ahead that error
+applies.
 """
 
 UNKNOWN = 1.1
-"""The margin (a factor) while less than one hour of traffic has been seen."""
+"""The margin (a factor) as long as less than one hour of traffic is known."""
 
 QUIET = 1e-3
 """The lower limit of the pattern, in requests a second."""
@@ -42,9 +42,9 @@ class Forecast(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A forecast from a file: requests a second in each minute, times a margin.
+    """A forecast from a file: requests a second in each minute, multiplied by a margin.
 
-    Its last minute continues forever; with `again` it repeats, so a day repeats daily and a week weekly.
+    Its last minute continues forever. With `again` it repeats: a day repeats daily, a week weekly.
     """
 
     rates: Times
@@ -61,12 +61,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The larger of a forecast and a projection from recent traffic, for the next hour: corrects forecasts that are too
-    low.
+    """Corrects forecasts that are too low: for the next hour, takes the larger of the forecast and a projection from
+    recent traffic.
 
-    The projection is the maximum of the last minutes, times the forecast's rise since then, times a margin. The margin
-    would have covered the share `cover` of the minutes of the last day, each forecast `lead` minutes before. `seen` has
-    requests a second from minute `first` of the forecast on; only those before `now` are used.
+    The projection is the maximum of the last minutes, multiplied by the forecast's rise since then and by a margin. The
+    margin would have covered the share `cover` of the minutes of the last day, if each was forecast `lead` minutes
+    before. `seen` has requests a second from minute `first` of the forecast on; only those before `now` are used.
     """
 
     forecast: Forecast
@@ -97,12 +97,12 @@ class Seen:
 
 
 class Rhythm:
-    """A forecast from the same minutes of up to seven past days, scaled by how the last half hour compares with them.
+    """A forecast from the same minutes of up to seven past days, scaled by how the last half hour compares with these.
 
-    The forecast is multiplied by a margin that would have covered the share `cover` of the minutes of these days, each
-    as forecast `lead` minutes before; the margin is learned again every day from the forecast's own errors. `seen` has
-    requests a second of all minutes, `history` of them before time zero; only those before `now` are used. Raises
-    InputError for fewer than two days of history.
+    The forecast is multiplied by a margin that would have covered the share `cover` of the minutes of these days, if
+    each had been forecast `lead` minutes before. The margin is learned again every day from the forecast's own errors.
+    `seen` has the requests a second of all minutes, the first `history` of them before time zero; only minutes before
+    `now` are used. Raises InputError for fewer than two days of history.
     """
 
     def __init__(self, seen: Times, history: int, cover: float, lead: int, margin: float = 1.0) -> None:
@@ -126,7 +126,7 @@ class Rhythm:
 
     @staticmethod
     def _usual(total: Times, minutes: np.ndarray) -> Times:
-        """Return for each minute the mean of the same minutes of the days before, as far as they exist."""
+        """Return for each minute the mean of the same minutes of the previous days, as far as there are any."""
         known = len(total) - 1
         found, days = np.zeros(len(minutes)), np.zeros(len(minutes))
         for back in range(1, DAYS + 1):
@@ -141,7 +141,7 @@ class Rhythm:
         return usual
 
     def _covering(self, day: int) -> float:
-        """Return the margin for the day that starts at minute `day`: it would have covered the days before."""
+        """Return the margin for the day that starts at minute `day`: it would have covered the previous days."""
         if day not in self._margins:
             errors = self._off[max(day - DAYS * DAY, 0) : day]
             known = errors[~np.isnan(errors)]

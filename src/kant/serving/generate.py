@@ -54,7 +54,7 @@ KINDS: dict[str, Callable[[Draw, int], Lengths]] = {
 
 
 def arrivals(draw: Draw, count: int, rate: float, burstiness: float = 1.0) -> Times:
-    """Draw arrivals at `rate` a second; `burstiness`: the gaps' coefficient of variation, 1 for a Poisson process."""
+    """Draw arrivals at `rate` a second. `burstiness` is the gaps' coefficient of variation; 1: a Poisson process."""
     if not 0 < rate <= 1e6:
         raise InputError("--rate", "a number of requests a second above 0", rate)
     if not 0 < burstiness <= 100:

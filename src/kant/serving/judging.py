@@ -1,4 +1,4 @@
-"""Checks whether objectives were met: by the capacity of the replicas, and by simulation for a sample of minutes."""
+"""Checks whether objectives were met: by the capacity of the replicas, and by simulating a sample of minutes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kant.serving.requests import Requests
 from kant.serving.service import MINUTE_S, Service, kept_minutes, late
 
 LOADS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.2)
-"""The bounds of the strata of minutes, by their rate over the capacity of their replicas."""
+"""The bounds between strata of minutes, as the rate of a minute over the capacity of its replicas."""
 
 
 def by_capacity(counts: Times, replicas: Table, curve: CapacityCurve) -> np.ndarray:
-    """Return which minutes have no more requests than their replicas' capacity."""
+    """Return in which minutes no more requests came than the replicas have capacity for."""
     bears = np.array([curve.at(n) for n in range(int(replicas.max(initial=0)) + 1)])
     within: np.ndarray = counts <= bears[replicas] * MINUTE_S
     return within
 
 
 def by_engine(service: Service, counts: Times, replicas: Table, minute: int, seed: int) -> bool:
-    """Simulate a minute, after the requests of the minute before, and return whether the objectives are met.
+    """Simulate a minute, after the requests of the previous minute. Returns whether the objectives are met.
 
-    Both minutes are served by the replicas of the second. Requests arrive at random times of their minute, with lengths
-    of the mix, drawn for the seed and the minute.
+    The replicas of this minute serve both minutes. Requests arrive at random times within their minute, with lengths of
+    the mix, drawn by the seed and the minute.
     """
     if counts[minute] == 0:
         return True
@@ -44,7 +44,7 @@ def by_engine(service: Service, counts: Times, replicas: Table, minute: int, see
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Estimates from a sample of minutes: the share that met the objectives, its standard error, and the sample size.
+    """Estimates from a sample of minutes: the share that met the objectives, its standard error, the sample's size.
 
     `agree` is the share of the sample on which the capacity gives the same result.
     """
@@ -56,7 +56,7 @@ class Verdict:
 
 
 def judged(service: Service, curve: CapacityCurve, counts: Times, replicas: Table, sample: int, seed: int) -> Verdict:
-    """Simulate about `sample` minutes, chosen evenly from strata of load, and weight the strata by their size.
+    """Simulate about `sample` minutes, chosen evenly from strata of load. Strata are weighted by their size.
 
     Minutes near the capacity are few and uncertain, those far below it many and certain: a stratified sample is more
     precise than a uniform one of equal size (W. G. Cochran, Sampling Techniques, 1977, chapter 5).

@@ -22,22 +22,22 @@ MEASURED = (1, 2, 4, 8)
 """The numbers of replicas whose capacity is measured."""
 
 MINUTES = 100
-"""The minutes of each trial that measures a capacity."""
+"""The minutes of each trial by which a capacity is measured."""
 
 
 def kept_curve(service: Service, replicas: Sequence[int] = MEASURED) -> CapacityCurve:
-    """Return the capacity curve of a service, measured once."""
+    """Return the capacity curve of a service. It is measured once, then cached."""
     key = tuple(replicas), MINUTES
     return _kept(service, key, CapacityCurve, lambda: capacity_curve(service, replicas, minutes=MINUTES))
 
 
 def kept_shares(service: Service, curve: CapacityCurve) -> LateShares:
-    """Return the share of late requests while a replica is away, measured once."""
+    """Return the share of late requests while a replica is away. It is measured once, then cached."""
     return _kept(service, ("late", curve.replicas, curve.rates), LateShares, lambda: late_shares(service, curve))
 
 
 def _kept(service: Service, of: tuple[object, ...], kind: type[T], measure: Callable[[], T]) -> T:
-    """Return the cached measurement, or measure now."""
+    """Return the cached measurement; if there is none, measure now."""
     file = _kept_at(service, of)
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):  # otherwise it is measured now
         return msgspec.json.decode(file.read_bytes(), type=kind)

@@ -1,4 +1,4 @@
-"""The steps of an engine: which requests a step computes, how long it takes, and which tokens it produces.
+"""The compiled steps of an engine: which requests a step computes, how long it takes, which tokens it produces.
 
 The rules are those of vLLM V1's scheduler, version 0.32 (vllm/v1/core/sched/scheduler.py, Apache-2.0), and of its
 engine core's queue of batches; `kant serve verify` checks them against recorded runs of both. In short:
@@ -75,7 +75,7 @@ def begin(
 
 @inlined
 def verified(requests: Table, limits: Table, r: int, samples: int) -> int:
-    """Return the tokens that a request outputs, of the `samples` of its plan: one and the drafts that are accepted."""
+    """Return how many of the planned `samples` tokens a request outputs: one, plus the drafts that are accepted."""
     count = 1
     while count < samples and samples < c.PADDED:
         mixed = (requests[r, c.SEED] * 2654435761 + (requests[r, c.DONE] + count) * 40503) & 0xFFFFFFFF
@@ -187,7 +187,7 @@ def left_over(state: Table, connected: bool) -> int:
 
 @inlined
 def begins(clock: Times, now: float, connected: bool) -> float:
-    """Return the start time of a step that could begin at `now`; a connector may delay it."""
+    """Return when a step that could begin at `now` begins. A connector may delay it."""
     return float(max(now, clock[c.FLUSHED]) if connected else now)
 
 
@@ -198,12 +198,12 @@ def drive(
     ended: Table, until: float, steps: int, stop_at_finish: bool, ahead: bool, drafts: bool,
     windows: bool, connected: bool,
 ) -> int:  # fmt: skip
-    """Run an engine: end steps that end by `until`, and begin steps before it, but at most `steps`.
+    """Run an engine: end steps that end by `until`, and begin steps before `until`, but at most `steps` of them.
 
     Returns REACHED; IDLE if no request waits or runs; STOPPED after `steps` steps or, if asked, at a step in which a
     request finished; STUCK if the waiting requests can never be admitted. Finished requests are in `ended`.
 
-    With asynchronous scheduling a second step is begun, in the other half of `plan`, as soon as one is computed.
+    With asynchronous scheduling, another step is begun in the other half of `plan` as soon as one is being computed.
     """
     begun = 0
     while True:
@@ -268,8 +268,8 @@ def drive(
 
 
 def _entry(ahead: bool, features: bool) -> Callable[..., int]:
-    """Compile `drive` as a function of its own. Without `features`, speculation, windows and a connector cost nothing.
-    With `features`, the limits also choose synchronous or asynchronous scheduling.
+    """Compile `drive` as a function of its own. Without `features`, speculation, sliding windows and a connector cost
+    no time. With `features`, the limits also choose between synchronous and asynchronous scheduling.
     """
 
     @compiled_at_once

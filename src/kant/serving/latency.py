@@ -1,12 +1,12 @@
-"""How long a step of an engine takes: a formula with a few parameters, and a table of them by model and GPU.
+"""How long a step of an engine takes: a formula with a few parameters, and a table of these by model and GPU.
 
     ms = max(floor + experts (1 - missed ** tokens), slope tokens + fixed) + kv decode + context chunks + overhead
 
-`tokens` counts all tokens of the step; `decode` sums, over requests that decode one token, their tokens so far;
-`chunks` sums count (before + count / 2) over all others. The weights of an expert are read if one of the tokens goes
-through it; `missed` is the chance that a token does not. Linear layers are `floor`, `slope` and `fixed`: fitted to
-Vidur's profiles of them (Agrawal et al., MLSys'24; microsoft/vidur), all within 8 %. Attention is a roofline: reading
-keys and values at 80 % of the memory's bandwidth, prefill at half of the peak rate.
+`tokens` counts all tokens of the step. `decode` sums, over requests that decode one token, their tokens so far.
+`chunks` sums count (before + count / 2) over all other requests. The weights of an expert are read if at least one
+token is routed to it; `missed` is the probability that a token is not. Linear layers are `floor`, `slope` and `fixed`,
+fitted to Vidur's profiles of them (Agrawal et al., MLSys'24; microsoft/vidur), all within 8 %. Attention is a roofline:
+it reads keys and values at 80 % of the memory bandwidth, and prefill runs at half of the peak rate.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 MODERN_OVERHEAD_MS = 2.0
 ALL_REDUCE_MS = 3.0
-"""The additional overhead of tensor parallelism for each GPU, in milliseconds a step."""
+"""The added overhead of tensor parallelism per GPU, in milliseconds a step."""
 
 SWAP_BYTES_PER_MS = 25e6
-"""PCIe 4.0 in practice: 25 GB/s between host and GPU."""
+"""Bytes per millisecond between host and GPU: 25 GB/s, as PCIe 4.0 reaches in practice."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyModel:
-    """The parameters of the latency of a step, in milliseconds (see the module), and the KV bytes of a token."""
+    """The parameters of a step's latency, in milliseconds (see the module), and the bytes of KV per token."""
 
     floor: float
     slope: float
@@ -103,7 +103,7 @@ ESTIMATED = {
     ("llama-2-7b", "a100-40", 1): (("llama-2-7b", "a100", 1), 2.039 / 1.555, 1.0),
     ("llama-3-8b", "a100-40", 1): (("llama-3-8b", "a100", 1), 2.039 / 1.555, 1.0),
 }
-"""For combinations without measurements: the nearest measured row, and the factors of its floor and of its slope."""
+"""For combinations that were not measured: the nearest measured row, and factors for its floor and its slope."""
 
 
 ROOFLINE = (
@@ -112,7 +112,7 @@ ROOFLINE = (
     ("qwen3-30b-a3b", "a100", 1),
     ("llama-3-70b-fp8", "h100", 2),
 )
-"""Rows of mixtures of experts and of FP8: rooflines, checked against published figures."""
+"""Rows for mixtures of experts and for FP8. They are rooflines, checked against published figures."""
 
 MEASURED = (
     ("llama-3-8b", "h200", 1),
@@ -154,7 +154,7 @@ def measured(key: tuple[str, str, int]) -> LatencyFile:
 
 
 def about(key: tuple[str, str, int]) -> str:
-    """Return the origin of a row of the table, and its deviation from known measurements."""
+    """Return the origin of a row of the table, and how far it deviates from known measurements."""
     if key in LINEAR:
         origin = "linear layers within 8 % of Vidur's profiles, attention by a roofline"
     elif key in ESTIMATED:
@@ -227,7 +227,7 @@ def _roofline(shape: Shape, card: Gpu, degree: int) -> LatencyModel:
 
 
 def kv_tokens(model: str, gpu: str, tensor_parallel: int) -> int:
-    """Return the tokens whose KV fits: 90 % of the memory, minus the weights and 1.5 GB per GPU for everything else."""
+    """Return how many tokens' KV fits: in 90 % of the memory, minus the weights and 1.5 GB per GPU for the rest."""
     card, shape = GPUS[gpu], shape_of(model)
     room = 0.9 * card.memory_gb * tensor_parallel - shape.weight_gb - 1.5 * tensor_parallel
     if room <= 0:

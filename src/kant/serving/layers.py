@@ -1,7 +1,7 @@
 """Preemption between two layers of a step (QLLM, arXiv 2503.09304): an urgent prompt need not wait for the step's end.
 
-The step stops at the next layer boundary, the prompt runs alone through all layers, and the step resumes; its requests
-keep what they have computed.
+The step stops at the next layer boundary, the prompt runs alone through all layers, and then the step resumes. Its
+requests keep what they have computed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def interrupt(engine: Engine, r: int, now: float, layers: int) -> bool:
     """Compute the prompt of waiting request `r` between two of the `layers` of the current step.
 
     If seats or blocks are missing, the worst requests leave the step and are preempted. Returns False if the request
-    must wait for the end of the step: a request of the step has the same or a better priority, another request waits in
-    front, the step is in its last layer, or no request would be left in the step.
+    must wait until the step ends: because a request of the step has the same or a better priority, another request
+    waits in front, the step is in its last layer, or no request would be left in the step.
     """
     state, clock, limits, times = engine.state, engine.clock, engine.limits, engine.times
     planned = engine.plan[: state[c.PLANNED], 0]

@@ -1,4 +1,4 @@
-"""Services of a real cluster: the number of replicas for now, and for the coming hours."""
+"""Services of a real cluster: how many replicas they need now, and in the coming hours."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class LiveService:
-    """A service with real replicas: its table, its capacity curve, the GPUs of a replica, and its traffic.
+    """A service with real replicas: its table, its capacity curve, the number of GPUs per replica, and its traffic.
 
-    `expected` is a written forecast that starts in minute `begins` of the Unix epoch, and repeats; None: there is none.
+    `expected` is a written forecast that starts in minute `begins` of the Unix epoch, and repeats (None: no forecast).
     `traffic` has the counted requests.
     """
 
@@ -46,7 +46,7 @@ class LiveService:
         return table.scale == "utilisation" or bool(table.history or (table.forecast and table.operators))
 
     def wanted(self, now: float, count: int) -> int:
-        """Return the replicas for `now`, in seconds of the epoch: at least the core, at most the maximum."""
+        """Return the number of replicas for `now` (seconds of the epoch): at least the core, at most the maximum."""
         scaler, minute = self._scaler(int(now // 60))
         return self._bounded(scaler.wanted(minute, count))
 
@@ -56,7 +56,7 @@ class LiveService:
         return isinstance(scaler, Foresight) and count < self.table.most and scaler.overrun(minute, count)
 
     def rates(self, now: float) -> dict[str, float]:
-        """Return the rates that `wanted` depends on, in requests a second; empty without a forecast.
+        """Return the rates on which `wanted` depends, in requests a second; empty without a forecast.
 
         `expected` is the highest rate of the forecast until replicas requested now could serve; `seen` is the rate of
         the last minute.
@@ -68,7 +68,7 @@ class LiveService:
         return {"expected": round(expected, 3), "seen": round(seen, 3)}
 
     def ahead(self, now: float, hours: int) -> list[dict[str, Any]]:
-        """Return for each of the next hours the highest forecast rate in requests a second, and the replicas for it.
+        """Return, for each of the next hours, the highest forecast rate (requests a second) and the replicas for it.
 
         Raises InputError if there is no forecast.
         """
@@ -104,7 +104,7 @@ class LiveService:
         return Foresight(self.curve, forecast, table.start_s, table.every_s, table.hold_s), at
 
     def _forecast(self, minute: int) -> tuple[Seen, int]:
-        """Return the forecast, corrected by the recent traffic, and the present minute on the forecast's clock."""
+        """Return the forecast, corrected by recent traffic, and the present minute on the forecast's clock."""
         table = self.table
         seen = self.traffic.rates(minute)
         lead = math.ceil((table.start_s + table.every_s) / 60)
@@ -117,7 +117,7 @@ class LiveService:
 
 
 def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService, ...]:
-    """Read the services with real replicas of a file; counts of their requests are kept in the folder `kept`.
+    """Read the services with real replicas from a file. Counts of their requests are kept in the folder `kept`.
 
     Raises InputError if the file is invalid or lacks something that scaling needs.
     """

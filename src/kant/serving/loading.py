@@ -1,10 +1,10 @@
-"""Requests whose prompt's KV is received or sent through a KV connector.
+"""Requests that receive the KV of their prompt, or send it, through a KV connector.
 
-Requests whose KV is coming are at the end of the table of waiting requests, the first of them in its last row.
+Requests whose KV is coming are at the end of the table of waiting requests, the first of them in the last row.
 
-As in vLLM (`kv_holding_waiting` of its scheduler) they hold blocks, but no seat, and are considered before all other
-waiting ones: in order of the start of their transfer; with priorities, in the order of the waiting ones. Requests whose
-KV is sent have ended, and hold their blocks until it has been sent (`finished_sending`).
+As in vLLM (`kv_holding_waiting` of its scheduler), they hold blocks but no seat, and are considered before all other
+waiting requests: in the order in which their transfers began, or with priorities in that of waiting requests. Requests
+whose KV is being sent have ended; they hold their blocks until it has been sent (`finished_sending`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def take(waiting: Table, state: Table, i: int) -> None:
 
 @inlined
 def first_loaded(requests: Table, times: Times, waiting: Table, state: Table, now: float) -> float:
-    """Return when the next KV arrives that has not been considered yet, from `now` on; infinity if none does."""
+    """Return when the next KV that has not been considered yet arrives, from `now` on; infinity if there is none."""
     first = FOREVER
     for i in range(state[c.LOADS]):
         r = waiting[len(waiting) - 1 - i]
@@ -68,7 +68,7 @@ def fail(
 
 @inlined
 def send(requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, now: float) -> float:
-    """Free the blocks of requests whose KV has been sent by now; return when the next KV will be sent, or infinity."""
+    """Free the blocks of requests whose KV has been sent by now. Returns when the next KV will be sent, or infinity."""
     first, before, r = FOREVER, -1, state[c.FIRST_LEFT] - 1
     while r >= 0:
         following = requests[r, c.NEXT_ENDED]
@@ -91,11 +91,11 @@ def send(requests: Table, times: Times, blocks: Table, held: Table, limits: Tabl
 def left_of_prefills(
     requests: Table, limits: Table, state: Table, running: Table, waiting: Table, plan: Table, row: int, fresh: int
 ) -> int:  # fmt: skip
-    """Return the number of blocks that a transfer has to leave to others: prompts, and requests whose KV is arriving,
-    still need them to decode.
+    """Return how many blocks a transfer has to leave to others: running prompts, and requests whose KV is arriving,
+    still need these to decode.
 
-    Running requests from the `fresh`-th on are admitted by this step, whose plan has them from `row` on. Those whose
-    prompt the step completes need no more.
+    Running requests from the `fresh`-th on are admitted by this step; in its plan they begin at `row`. Requests whose
+    prompt the step completes need no further blocks.
     """
     size, more = limits[c.BLOCK], 0
     if limits[c.SPECULATIVE] > 0:

@@ -1,13 +1,13 @@
-"""Blocks of KV that are kept in host memory as well: vLLM's OffloadingConnector with one group of full attention.
+"""Blocks of KV that are also kept in host memory: vLLM's OffloadingConnector with one group of full attention.
 
 As in vLLM 0.32 (kv_connector/v1/offloading/scheduler.py, kv_offload/cpu/manager.py and policies/lru.py): a step stores
 the blocks that it fills, and loads those that a waiting request finds beyond the prefix cache. During the load that
-request holds blocks, but no seat (`loading`). A request waits until the blocks that it finds are stored, and until no
-other request loads them. The least recently used block is replaced, a prompt's last block before its first; a store
-that finds no room is tried again with the next step. Stores have one stream, and loads another. A store begins when its
-step is computed. A step waits for stores of blocks that it writes to, if their request was preempted or has ended.
+request holds blocks, but no seat (`loading`). A request waits until the blocks that it finds are stored and no other
+request loads them. The least recently used block is replaced; of a prompt, the last block first. A store that finds no
+room is tried again with the next step. All stores share one stream, and all loads another. A store begins when its step
+is computed. A step waits for stores of blocks that it overwrites, if their request was preempted or has ended.
 
-Rows of the table of blocks: those of the GPU, those of the host, and the blocks that are being stored.
+Rows of the table of blocks: first those of the GPU, then those of the host, then the blocks that are being stored.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ HOST_SIDE = 1 << 61
 """Added to the content number of a block in host memory."""
 
 CHUNK, OWNER, SOURCE, AT_ONCE, OPEN = range(5)
-"""Columns of a block that is being stored: its row, request and block on the GPU, 1 if the step that ends its request
-writes to that block, 1 until its time is known."""
+"""Columns of a block that is being stored: its row; its request; its block on the GPU; 1 if the step that ends the
+request writes to that block; 1 until the time of the store is known."""
 
 
 @inlined
@@ -72,7 +72,7 @@ def land(
 def found(
     requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, state: Table, r: int, hits: int
 ) -> int:  # fmt: skip
-    """Return how many blocks of a waiting request beyond `hits` are in host memory; -1: not known yet, ask again."""
+    """Return how many blocks of a waiting request beyond `hits` are in host memory; -1 if unknown yet: ask again."""
     requests[r, c.OFFERED] = 0
     first = limits[c.USABLE] + limits[c.HOST]
     for i in range(state[c.STORES]):
@@ -93,7 +93,7 @@ def fetch(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     row: int, r: int, hits: int, count: int,
 ) -> None:  # fmt: skip
-    """Load `count` blocks of a request beyond `hits`; `settle` sets the time at which they have arrived."""
+    """Load `count` blocks of a request beyond `hits`. `settle` sets the time when they have arrived."""
     for k in range(hits, hits + count):
         blocks[kept(requests, shared, blocks, buckets, limits, r, k), c.USERS] += 1
         held[row + 1, k] = 1
@@ -119,7 +119,7 @@ def offer(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table, r: int,
     tokens: int,
 ) -> int:  # fmt: skip
-    """Store the blocks that the first `tokens` tokens of a request fill and host memory lacks; return their number."""
+    """Store the blocks that a request's first `tokens` tokens fill and host memory lacks. Returns their number."""
     tokens = min(tokens, requests[r, c.PROMPT] + (0 if limits[c.PROMPT_ONLY] == 1 else requests[r, c.DONE]))
     begin, end, row = requests[r, c.STORED], tokens // limits[c.BLOCK], 2 * r
     lacks = 0
@@ -162,7 +162,7 @@ def written(
     requests: Table, times: Times, held: Table, state: Table, waiting: Table, plan: Table, base: int, planned: int,
     b: int,
 ) -> bool:  # fmt: skip
-    """Whether a step assigns block `b` to a request, new or from the prefix cache."""
+    """Whether a step assigns block `b` to a request, as a new block or from the prefix cache."""
     for i in range(planned):
         r = plan[base + i, c.WHO]
         for k in range(requests[r, c.OFFERED], requests[r, c.HELD]):
@@ -181,7 +181,7 @@ def written(
 def leave_host(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table, r: int
 ) -> None:  # fmt: skip
-    """Make all blocks of a request the most recently used ones, its first block after all others."""
+    """Make all blocks of a request the most recently used ones, and its first block the most recent."""
     for k in range((requests[r, c.PROMPT] + requests[r, c.DONE]) // limits[c.BLOCK] - 1, -1, -1):
         if held[2 * r + 1, k] == 1:
             b = kept(requests, shared, blocks, buckets, limits, r, k)
@@ -229,7 +229,7 @@ def stash(
 
 @inlined
 def send(blocks: Table, limits: Table, latency: Times, state: Table, clock: Times, start: float, at_once: int) -> None:
-    """Schedule new stores: those of a request go together, from `start` on."""
+    """Schedule new stores, from `start` on. Those of a request go together."""
     first, i = limits[c.USABLE] + limits[c.HOST], 0
     while i < state[c.STORES]:
         j = i
@@ -254,7 +254,7 @@ def settle(
     requests: Table, times: Times, blocks: Table, limits: Table, latency: Times, state: Table, clock: Times,
     waiting: Table, start: float, planned: int, ms: float,
 ) -> None:  # fmt: skip
-    """Schedule the transfers of a step. The step starts at `start`, or once the transfers that it waits for have
+    """Schedule the transfers of a step. The step starts at `start`, or when the transfers for which it waits have
     ended.
     """
     send(blocks, limits, latency, state, clock, start, 1)

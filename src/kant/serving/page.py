@@ -1,4 +1,4 @@
-"""The HTML report of a simulation: its numbers, and requests, queues and KV over time for each engine.
+"""The HTML report of a simulation: its numbers, and charts of requests, queues and KV over time for each engine.
 
 One self-contained HTML file: a time slider moves a line through all charts, which show their values at that time.
 """
@@ -17,7 +17,7 @@ from kant.serving.columns import Times
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 130, 44, 18
 COLOURS = ("#2f6fb5", "#c4572a", "#3c8048", "#9a58b0", "#94770f", "#2a8c95", "#b0506e", "#6b747d")
-"""Colours of engines; from the ninth they repeat, with dashes."""
+"""Colours of engines. From the ninth engine on they repeat, with dashes."""
 
 CHARTS = (
     ("Requests that run", "running", ".0f"),
@@ -32,7 +32,7 @@ NUMBERS = (
 QUANTILES = ("mean", "p50", "p90", "p99")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-"""The page makes no connections, wherever it is opened."""
+"""Content security policy: the page makes no connections, wherever it is opened."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --faint: #59636d; --ground: #fff; --field: #f3f5f7; --line: #cdd4da; }
@@ -82,7 +82,7 @@ show();
 
 
 def page(summaries: Sequence[dict[str, Any]], series: pl.DataFrame, title: str | None = None) -> str:
-    """Return the report of one run, or of several side by side; `series` is that of `kant.serving.bundle`."""
+    """Return the report of one run, or of several side by side. `series` has the columns of `kant.serving.bundle`."""
     return "\n".join(_lines(summaries, series, title)) + "\n"
 
 
@@ -147,7 +147,7 @@ def _table(summaries: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterato
 
 
 def _columns(rows: pl.DataFrame) -> dict[str, Times]:
-    """Return `time_s`, and for each column a row per engine of its values at these times."""
+    """Return `time_s`, and for every other column a row per engine with its values at these times."""
     engines = max(1, rows["engine"].n_unique())
     shaped = {name: rows[name].to_numpy().astype(np.float64).reshape(-1, engines).T for name in COLUMNS}
     return {"time_s": shaped.pop("time_s")[0], **shaped, "kv_share": 100 * shaped["kv_share"]}

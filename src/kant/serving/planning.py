@@ -18,7 +18,7 @@ def schedule(
     state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
     ahead: bool, drafts: bool, windows: bool, connected: bool,
 ) -> int:  # fmt: skip
-    """Plan a step: write its requests and their tokens to rows of `plan` from `base` on; return the number of rows."""
+    """Plan a step: write its requests and their tokens to rows of `plan` from `base` on. Returns the number of rows."""
     budget = limits[c.TOKENS]
     planned = 0
     state[c.MOVED] = 0
@@ -36,7 +36,7 @@ def schedule(
         if ahead:
             sure = requests[r, c.COMPUTED] + 2 - requests[r, c.AHEAD]
             if requests[r, c.AHEAD] > 0 and sure >= requests[r, c.PROMPT] + requests[r, c.MOST]:
-                i += 1  # the step under way outputs its last token
+                i += 1  # the current step outputs its last token
                 continue
             known += requests[r, c.AHEAD]
         if drafts:
@@ -53,11 +53,11 @@ def schedule(
             while wanted > state[c.FREE]:
                 at = victim(times, limits, state, running)
                 if ahead and connected and limits[c.SENDS] == 0 and requests[running[at], c.FLYING] > 0:
-                    lost = True  # the step under way writes to the victim's blocks, and so might a transfer
+                    lost = True  # the current step, or a transfer, may write to the victim's blocks
                     break
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
                 preempted = True
-                if at < i:  # request `v` is in this plan, or ends with the step under way
+                if at < i:  # request `v` is in this plan, or ends with the current step
                     i -= 1
                     freed = unplan(plan, base, planned, v)
                     budget += freed

@@ -13,7 +13,7 @@ from kant.model.taxonomy import Tags
 from kant.serving.engine import Engine
 
 ENDED = "ended"
-"""The signal of policies that predict from the outputs of ended requests."""
+"""The signal of policies that make predictions from the outputs of ended requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Policy:
         "method": ("rule",),
         "freshness": ("live",),
     }
-    """The tags of the policy in `kant.model.taxonomy`; a subclass overrides those that differ."""
+    """The tags of the policy (`kant.model.taxonomy`). A subclass overrides those that differ."""
 
     signals: ClassVar[tuple[str, ...]] = ()
     """What the policy uses of a request: predicted, priority, program; or `ENDED`, the outputs of ended requests."""
@@ -58,23 +58,23 @@ class Policy:
     """Whether requests are ordered by priority before arrival."""
 
     by_step = False
-    """Whether the policy is called before and after every step; others are only told of arrivals."""
+    """Whether the policy is called before and after every step. Other policies are only told of arrivals."""
 
     layers = 0
-    """Layers of the model, if a better priority may interrupt a step between two of them; 0: only between steps."""
+    """The number of layers of the model if a better priority may interrupt a step between two layers; 0: it may not."""
 
     def arrived(self, engine: Engine, job: Job, number: int) -> float:
-        """Return the priority of a new request, lower first; `number` is its number on the engine."""
+        """Return the priority of a new request (lower goes first). `number` is its number on the engine."""
         return 0.0
 
     def before_step(self, engine: Engine) -> None:
-        """Change priorities (then call `engine.reorder()`), or limit admissions (`engine.state[ADMIT]`)."""
+        """Change priorities and then call `engine.reorder()`, or limit admissions by `engine.state[ADMIT]`."""
 
     def after_step(self, engine: Engine, took: float) -> None:
         """Record that the step of `engine.ran()` took `took` seconds."""
 
     def finished(self, engine: Engine, number: int) -> None:
-        """Record that a request has its last token."""
+        """Record that a request has got its last token."""
 
     limits = False
     """Whether `admitted` may admit fewer than all waiting requests."""
@@ -84,4 +84,4 @@ class Policy:
         return len(waiting)
 
     def forget(self, program: int) -> None:
-        """Forget a program, which makes no more calls or is no longer remembered."""
+        """Forget a program: it makes no more calls, or too many programs are remembered."""

@@ -2,7 +2,7 @@
 
 Learning to Rank (arXiv 2408.15792) needs only the order of lengths, and learns it with ListMLE (Xia et al., ICML'08):
 the likelihood of the true order of a list under the Plackett-Luce model. The paper trains a language model of 125
-million parameters; here words and pairs of words are hashed into a table of vectors, whose mean goes through one hidden
+million parameters. Here words and pairs of words are hashed into a table of vectors, whose mean goes through one hidden
 layer: half a million parameters, trained in seconds.
 """
 
@@ -35,7 +35,7 @@ WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class PromptPair(msgspec.Struct):
-    """A prompt, and the tokens of its answer."""
+    """A prompt, and the number of tokens of its answer."""
 
     prompt: str
     output: int
@@ -68,7 +68,7 @@ def features(prompt: str) -> Table:
 
 
 def listmle(scores: Times, order: Table) -> tuple[float, Times]:
-    """Return the negative log-likelihood of an order, best first, under scores, and its gradient."""
+    """Return the negative log-likelihood of an order (best first) under these scores, and its gradient."""
     sorted_scores = scores[order] - scores.max()
     weights = np.exp(sorted_scores)
     rest = np.cumsum(weights[::-1])[::-1]
@@ -86,7 +86,7 @@ def kendall(first: Times, second: Times) -> float:
 
 @dataclass(slots=True)
 class LengthRanker:
-    """A trained model. `rank` returns a score for each prompt, lower for shorter answers; it is not a length."""
+    """A trained model. `rank` returns a score for each prompt, lower for shorter answers. Scores are not lengths."""
 
     table: Times
     hidden: Times
@@ -123,7 +123,7 @@ class LengthRanker:
 
 
 def train(pairs: Sequence[PromptPair], seed: int, epochs: int = EPOCHS) -> tuple[LengthRanker, float]:
-    """Train a model; return it, and Kendall's tau of its scores with the lengths of the held-out tenth."""
+    """Train a model. Returns it, and Kendall's tau between its scores and the lengths for the held-out tenth."""
     draw = np.random.Generator(np.random.PCG64(seed))
     shuffled = draw.permutation(len(pairs))
     cut = max(int(HELD_OUT * len(pairs)), 8)

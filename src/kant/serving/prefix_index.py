@@ -1,9 +1,9 @@
-"""An index of which engine has computed which prompts: chains of hashed blocks, with a limit for each engine.
+"""An index of which engine has computed which prompts, as chains of hashed blocks, with a limit for each engine.
 
 A block's hash identifies its tokens and all tokens before it, as in vLLM's prefix cache
 (vllm/v1/core/kv_cache_utils.py, 0.32). So the blocks of two prompts agree exactly as far as the prompts do, and one
-pass over a prompt's blocks finds how much of it every engine has. The least recently used blocks of an engine are
-forgotten first, the end of a prompt before its start, in vLLM's order of freeing.
+pass over a prompt's blocks finds how much of it each engine has. An engine's least recently used blocks are forgotten
+first, and of a prompt the end before the start, as vLLM frees blocks.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 BLOCK_TOKENS = 64
-"""Tokens of an index block; a multiple of an engine's own block size, which is mostly 16."""
+"""Tokens in a block of the index: a multiple of an engine's own block size, which is mostly 16."""
 
 BYTES = 256
 """Bytes of text in a block, at four bytes a token."""
 
 
 def block_tokens(block_size: int) -> int:
-    """Return the tokens of an index block for an engine's `block_size`: a multiple of it."""
+    """Return the number of tokens in a block of the index, for an engine's `block_size`: a multiple of that."""
     return block_size * max(1, BLOCK_TOKENS // block_size)
 
 
 def chain(content: Sequence[int] | str, root: str, size: int, after: int | None = None) -> list[int]:
-    """Return the chained hash of each block of `size` tokens (or characters); different roots share no hashes.
+    """Return the chained hash of each block of `size` tokens (or characters). Different roots share no hashes.
 
-    With `after`, the content follows the block of that hash. Python's keyed hash is used, so that no client can craft
-    two prompts with equal hashes.
+    With `after`, the content follows the block that has this hash. Python's keyed hash is used, so that no client can
+    craft two prompts with equal hashes.
     """
     found: list[int] = []
     before = hash(root) if after is None else after
@@ -55,7 +55,7 @@ class PrefixIndex:
         """For each engine its blocks, the least recently used first."""
 
     def match(self, blocks: Sequence[int]) -> dict[int, int]:
-        """Return how many leading blocks of a prompt each engine has, for engines that have at least one."""
+        """Return how many leading blocks of a prompt each engine has. Engines that have none are left out."""
         found: dict[int, int] = {}
         holders = self._holders
         have, depth = -1, 0

@@ -44,7 +44,7 @@ class Radix:
         return above
 
     def find(self, text: Sequence[int]) -> tuple[int, Node]:
-        """Return how many tokens of the beginning of a text are in the tree, and the node in which they end."""
+        """Return how many leading tokens of a text are in the tree, and the node in which they end."""
         self.looks += 1
         node, at = self.root, 0
         while at < len(text) and (child := node.children.get(text[at])) is not None:
@@ -57,7 +57,7 @@ class Radix:
         return at, node
 
     def insert(self, text: Sequence[int]) -> int:
-        """Add a text; return how many of its tokens were already there."""
+        """Add a text. Returns how many of its tokens were in the tree already."""
         had, node = self.find(text)
         if had < len(text):
             self.looks += 1
@@ -75,7 +75,7 @@ class Radix:
             self.leaves.discard(node)
 
     def lock(self, node: Node, by: int = 1) -> None:
-        """Lock a node and all above it, or with -1 unlock them."""
+        """Lock a node and all nodes above it; with -1 unlock them."""
         at: Node | None = node
         while at is not None and at is not self.root:
             if at.locks == (0 if by > 0 else 1):
@@ -85,7 +85,7 @@ class Radix:
             at = at.parent
 
     def by_weight(self, nodes: Sequence[Node]) -> list[int]:
-        """Return the indices of nodes in depth-first order, branches with the most of these nodes first."""
+        """Return the indices of nodes in depth-first order; branches with the most of these nodes come first."""
         weight: Counter[Node] = Counter()
         for node in nodes:
             weight.update(above(node))
@@ -98,7 +98,7 @@ class Radix:
         return sorted(range(len(nodes)), key=way)
 
     def evict(self, tokens: int) -> int:
-        """Evict at least `tokens` tokens, or all that are not locked; return how many were evicted."""
+        """Evict at least `tokens` tokens, or all that are not locked. Returns how many were evicted."""
         heap = list(self.leaves)
         heapq.heapify(heap)
         found = 0
@@ -124,7 +124,7 @@ def above(node: Node | None) -> Iterator[Node]:
 
 
 def common(piece: Sequence[int], text: Sequence[int], at: int) -> int:
-    """Return how many tokens of a piece of text another text shares from `at` on."""
+    """Return how many tokens a piece of text has in common with another text from `at` on."""
     most = min(len(piece), len(text) - at)
     if piece[:most] == text[at : at + most]:
         return most

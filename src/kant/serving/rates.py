@@ -1,4 +1,4 @@
-"""Request rates by minute: read from a file of rates by hour or minute, and counts drawn from them."""
+"""Request rates by minute: read from a file of rates by hour or by minute; and request counts drawn from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST = 60 * 24 * 366
 def read_rates(path: Path) -> Times:
     """Read the requests a second of each minute from a CSV file with the columns `hour,rate` or `minute,rate`.
 
-    Rows are numbered from 0. Raises InputError with the line if they are not, or if a rate is not a number from 0 on.
+    Rows are numbered from 0. Raises InputError, with the line, if they are not, or if a rate is negative or no number.
     """
     try:
         table = pl.read_csv(io.BytesIO(read_bytes(path)), infer_schema=False)

@@ -17,7 +17,7 @@ from kant.serving.generate import conversation_lengths
 from kant.serving.requests import Requests
 
 LONGEST = 1 << 24
-"""The most tokens of a request; longer ones are treated as errors."""
+"""The maximum number of tokens of a request. Longer requests are treated as errors."""
 
 MOONCAKE_GRAIN = 512
 SERVEGEN_WINDOW_S = 600.0
@@ -25,9 +25,9 @@ SERVEGEN_REQUESTS = 10_000
 
 
 class MooncakeLine(msgspec.Struct):
-    """A line of Mooncake's trace (Qin et al., FAST'25): the hashes name blocks of 512 tokens of the prompt.
+    """A line of Mooncake's trace (Qin et al., FAST'25). The hashes identify blocks of 512 tokens of the prompt.
 
-    Lines of a router's record have smaller blocks and more fields (`kant.gateway.record`), `time` among them.
+    Lines of a router's record have smaller blocks, and more fields (`kant.gateway.record`), such as `time`.
     """
 
     timestamp: float
@@ -50,7 +50,7 @@ class MooncakeLine(msgspec.Struct):
 
 
 def read_requests(path: Path, form: str | None = None, seed: int = 0, count: int | None = None) -> Requests:
-    """Read the requests of a file, or the first `count`; raises InputError with the line of an error.
+    """Read the requests of a file, or the first `count` of them. Raises InputError with the line of an error.
 
     If `form` is None, the format is detected. Only the format `servegen` uses the seed.
     """
@@ -154,9 +154,9 @@ def read_azure(path: Path, content: bytes, seed: int, count: int | None) -> Requ
 
 
 def mooncake_lines(path: Path, content: bytes) -> tuple[list[MooncakeLine], list[str], int]:
-    """Read the lines of a Mooncake trace; return the lines, their places, and the number left out. Lines of a router's
-    record are left out if no engine served them, and sorted by arrival. Status 499 is a client that disconnected.
-    Raises InputError.
+    """Read the lines of a Mooncake trace. Returns the lines, their places, and the number of lines left out. Lines of a
+    router's record are sorted by arrival; those of requests that no engine served are left out. Status 499 is a client
+    that disconnected. Raises InputError.
     """
     found: list[tuple[MooncakeLine, str]] = []
     left_out = 0
@@ -241,11 +241,11 @@ def read_burstgpt(path: Path, content: bytes, seed: int, count: int | None) -> R
 
 
 def read_servegen(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
-    """Draw requests from ServeGen's client rates (Xiang et al., NSDI'26), for the first model of the file.
+    """Draw requests from ServeGen's client rates (Xiang et al., NSDI'26), for the first model in the file.
 
-    Each client draws its gaps between arrivals from the Gamma or Weibull distribution of each window of ten minutes.
-    The rates have no lengths: these are drawn as by `kant serve generate conversation`. Only the first `count` requests
-    (default 10,000) are drawn.
+    Each client draws the gaps between its arrivals from the Gamma or Weibull distribution of each window of ten
+    minutes. The rates have no lengths: these are drawn as in `kant serve generate conversation`. Only the first `count`
+    requests (default 10,000) are drawn.
     """
     table = _table(
         path, content,

@@ -1,7 +1,7 @@
-"""Recorded runs of vLLM's own scheduler under a virtual clock, and comparison of the engine with them.
+"""Recorded runs of vLLM's own scheduler under a virtual clock, and a comparison of the simulated engine with them.
 
-A recording is JSON: the latency constants, and cells. A cell is one run: scheduler settings, and the inputs and results
-of each request. `benchmarks/record_vllm.py` creates one.
+A recording is a JSON file: the latency constants, and cells. A cell is one run: the scheduler's settings, and the
+inputs and results of each request. `benchmarks/record_vllm.py` creates recordings.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OUTPUT_TOKEN = 5
 class RecordedRequest(msgspec.Struct, frozen=True):
     """A request of a recorded run: the first seven fields are inputs, the others results.
 
-    Two requests of a `group` share as many first tokens as the smaller `prefix` of theirs says. Times are seconds;
+    Two requests of a `group` share as many first tokens as the smaller of their `prefix` values. Times are seconds.
     `cached` is the number of tokens in the prefix cache when the request was first scheduled. `most` is vLLM's
-    `max_tokens`, `output` if it is absent; a request with less output ends at a stop token. The KV of a prompt with
-    `remote_s` comes from another engine, and takes that many seconds. With `remote_tokens`, only this many tokens come,
-    and the load of the rest fails.
+    `max_tokens`; if it is absent, it equals `output`. A request with less output ends at a stop token. The KV of a
+    prompt with `remote_s` comes from another engine, and takes that many seconds. With `remote_tokens`, only this many
+    tokens come; the load of the rest fails.
     """
 
     id: int
@@ -87,7 +87,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def mode(self) -> str:
-        """The scheduler's mode, by which `kant serve verify` counts."""
+        """The scheduler's mode. `kant serve verify` counts agreement by mode."""
         if self.engine == "sglang":
             return f"SGLang, {self.policy}" + (", overlap" if self.async_scheduling else "")
         mode = "asynchronous" if self.async_scheduling else "synchronous"
@@ -99,7 +99,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """A file of recorded runs; F, S, C, K, Q and O are the constants of the latency, in milliseconds."""
+    """A file of recorded runs. F, S, C, K, Q and O are the constants of the latency, in milliseconds."""
 
     engine: str
     F: float
@@ -124,7 +124,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Counts:
-    """How many runs and requests agree: a request is exact if all its results are bit-identical."""
+    """How many runs and requests agree. A request is exact if all its results are bit-identical."""
 
     cells: int = 0
     cells_exact: int = 0
@@ -177,7 +177,7 @@ def prompt_tokens(request: RecordedRequest) -> Table:
 
 
 def block_contents(tokens: Table, block_size: int, known: dict[tuple[int, bytes], int]) -> list[int]:
-    """Return a number for each full block; equal numbers mean equal tokens up to the block's end. Extends `known`."""
+    """Return a number for each full block. Equal numbers mean equal tokens up to the block's end. Extends `known`."""
     numbers: list[int] = []
     before = -1
     for end in range(block_size, len(tokens) + 1, block_size):
@@ -188,7 +188,7 @@ def block_contents(tokens: Table, block_size: int, known: dict[tuple[int, bytes]
 
 
 def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
-    """Run a cell's requests through the engine; return the engine, and its number of each request by id."""
+    """Run a cell's requests through the engine. Returns the engine, and its number of each request by id."""
     latency = LatencyModel(recording.F, recording.S, recording.C, recording.K, recording.Q, recording.O, cell.kv_bytes)
     both = EngineSettings.__dataclass_fields__.keys() & set(Cell.__struct_fields__)
     settings = EngineSettings(latency, **{name: getattr(cell, name) for name in both})
@@ -233,7 +233,7 @@ def _differences(cell: Cell, engine: Engine, numbers: dict[int, int]) -> Iterato
 
 
 def verify(recording: Recording) -> Agreement:
-    """Run every cell and compare first token, finish, preemptions and cached tokens of every request.
+    """Run every cell, and compare first token, finish, preemptions and cached tokens of every request.
 
     Raises InputError if a cell has settings or requests that the engine rejects.
     """

@@ -1,4 +1,4 @@
-"""The cost of losing one replica of a service for some seconds: the same requests, with and without it."""
+"""The cost of losing one replica of a service for some seconds: the same requests are run with and without it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from kant.serving.summary import Served
 
 BEFORE_S = 2 * MINUTE_S
 AFTER_S = 5 * MINUTE_S
-"""Seconds of requests before the replica leaves, while the engines fill, and after it returns."""
+"""Seconds of requests before the replica leaves, in which the engines fill, and after it returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The effect of a replica's absence on `requests`, compared with a run in which it stays.
+    """The effect of a replica's absence on `requests`, compared with a run in which the replica stays.
 
-    `late` counts additional requests outside the objectives, including the `lost` ones, which had begun on a replica
-    that was stopped. `moved` were sent again elsewhere, as they had not begun. `delay_s` is the sum of delays of
-    requests' ends. A replica that may `drain` is empty after `drained_s`: only then its GPUs are free.
+    `late` counts the additional requests outside the objectives, with the `lost` ones, which had begun on a stopped
+    replica. `moved` had not begun, and were sent again elsewhere. `delay_s` is the sum of the delays of all ends. A
+    replica that may `drain` is empty after `drained_s`; its GPUs are free only then.
     """
 
     requests: int
@@ -45,9 +45,9 @@ def removal(
 ) -> Removal:
     """Remove one of `replicas` engines for `seconds` while requests arrive at `rate` a second.
 
-    With `drain` it completes its requests and gets no new ones. Without `drain`, it stops at once: requests that have
-    begun there are lost, since clients have seen part of their answers, and the others are sent elsewhere. It is empty
-    when it returns. Raises InputError if no engine would be left.
+    With `drain` the engine completes its requests and gets no new ones. Otherwise it stops at once: requests that have
+    begun on it are lost, since clients have seen part of their answers, and the others are sent elsewhere. When it
+    returns, it is empty. Raises InputError if no engine would be left.
     """
     if not 2 <= replicas <= 10_000:
         raise InputError("--replicas", "a number from 2 to 10000, so that one is left", replicas)

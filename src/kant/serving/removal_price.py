@@ -1,4 +1,4 @@
-"""The cost of stopping one replica of a service now, in the unit in which preemption counts lost work."""
+"""The cost of stopping a replica of a service now, in the unit in which preemption counts lost work."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kant.serving.removal import removal
 from kant.serving.service import Service
 
 LOADS = (0.7, 0.85, 1.0, 1.15, 1.3, 1.6)
-"""The loads at which the cost is measured: the request rate over the capacity of the remaining replicas."""
+"""The loads at which the cost is measured. A load is the request rate over the capacity of the remaining replicas."""
 
 REPLICAS = 4
-"""The number of replicas in the measurement, one of them absent."""
+"""The number of replicas in the measurement. One of them is absent."""
 
 SECONDS = 300
 """Seconds of the absence."""
@@ -25,13 +25,13 @@ SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class LateShares:
-    """The share of late requests while one replica is away, by the load of the others; interpolated linearly."""
+    """The share of late requests while one replica is away, by the load on the others; interpolated linearly."""
 
     loads: tuple[float, ...]
     shares: tuple[float, ...]
 
     def at(self, load: float) -> float:
-        """Return the share at a load; below the measured loads it falls linearly to 0 at half of the lowest."""
+        """Return the share at a load. Below the measured loads it falls linearly, to 0 at half of the lowest."""
         loads, shares = (self.loads[0] / 2, *self.loads), (0.0, *self.shares)
         return float(np.interp(load, loads, shares))
 
@@ -48,10 +48,10 @@ def late_shares(service: Service, curve: CapacityCurve, seed: int = 0) -> LateSh
 
 @dataclass(frozen=True, slots=True)
 class RemovalPrice:
-    """The price of one of `n` replicas at `rate` requests a second, until another replica can serve instead.
+    """The price of losing one of `n` replicas at `rate` requests a second, until another replica serves instead.
 
-    That takes `away_s` seconds. A late request counts as the GPU time of a request at capacity, since that time is
-    wasted, like the work of a training job since its last checkpoint.
+    That takes `away_s` seconds. A late request counts as the GPU time that a request takes at capacity, since this time
+    is wasted, like the work of a training job since its last checkpoint.
     """
 
     shares: LateShares
@@ -68,5 +68,5 @@ class RemovalPrice:
 
 
 def prices(price: Callable[[int, float], int], replicas: int, bursts: int, rate: float) -> list[int]:
-    """Return the price of each burst replica, the cheapest first: each removal leaves fewer replicas."""
+    """Return the price of each burst replica, the cheapest first. With each removal fewer replicas are left."""
     return np.maximum.accumulate([price(replicas - k, rate) for k in range(bursts)]).tolist() if bursts else []

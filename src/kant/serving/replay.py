@@ -1,8 +1,8 @@
 """Replays a router's recorded day on simulated engines: as it was, and with another setup.
 
-Both runs have the same requests at the same times. The day is cut into slices of equally many requests; figures are
-compared slice by slice, so that common variation over the hours cancels out. The router sees what it would see of real
-engines: the requests sent, the tokens so far, and of outputs only the mean of earlier ones.
+Both runs have the same requests at the same times. The day is cut into slices of equally many requests. Figures are
+compared slice by slice, so that variation over the hours, which both runs share, cancels out. The router sees what it
+would see of real engines: the requests sent, the tokens so far, and of outputs only the mean of earlier ones.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ FIRST_GUESS, FORGETS = 256.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A record's requests, the router, policy and number of engines that served them, and measured times.
+    """A record's requests; the router, policy and number of engines that served them; and measured times.
 
-    `first` has the seconds to the first piece of each answer. `left_out` counts requests that no engine served.
+    `first` has the seconds to the first piece of each answer. `left_out` is how many requests no engine served.
     """
 
     requests: Requests
@@ -44,8 +44,8 @@ class Day:
     engines: int
     left_out: int
     shadow: dict[str, str | int | float] | None
-    """The results of `--shadow`: its `router`, the number of `requests` for which it was asked, in how many it
-    `agrees`, how many it would have `held`, and by how many seconds first tokens would have come later (`later_s`, the
+    """The results of `--shadow`: its `router`; the number of `requests` for which it was asked; how often it `agrees`;
+    how many requests it would have `held`; and by how many seconds first tokens would have come later (`later_s`, the
     mean of all).
     """
 
@@ -54,8 +54,8 @@ class Day:
 class Setup:
     """A setup for a day: a router, a number of engines, and their policy.
 
-    `prefill` of the engines compute prompts alone, and the others decode; 0: each does both. KV moves between them at
-    `kv_gb_s` GB a second.
+    `prefill` of the engines only compute prompts, and the others decode; 0: each engine does both. KV moves between
+    them at `kv_gb_s` GB a second.
     """
 
     router: str
@@ -106,7 +106,7 @@ def _shadow(rows: list[MooncakeLine]) -> dict[str, str | int | float] | None:
 
 
 def _predicted(rows: list[MooncakeLine]) -> Times:
-    """Return the router's prediction of each output: a running mean of the outputs before."""
+    """Return the router's prediction for each output: a running mean of the previous outputs."""
     found, mean = np.zeros(len(rows)), FIRST_GUESS
     for i, row in enumerate(rows):
         found[i] = mean
@@ -124,7 +124,7 @@ def replay(day: Day, setup: Setup, settings: EngineSettings, seed: int) -> Serve
 
 
 Figure = Callable[[Served, Objectives], Times]
-"""Returns a value for each request, NaN if the request has none."""
+"""Returns a value for each request; NaN if the request has none."""
 
 
 def _first(served: Served, _: Objectives) -> Times:
@@ -147,10 +147,10 @@ FIGURES: dict[str, tuple[Figure, Callable[[Times], float]]] = {
     "tpot_s.p99": (_each, lambda values: float(np.nanquantile(values, 0.99))),
     "late": (_late, lambda values: float(values.mean())),
 }
-"""The compared figures, per request and then per slice; less is better. `late`: the share outside the objectives."""
+"""The compared figures: per request, then per slice. Less is better. `late` is the share outside the objectives."""
 
 FLOOR = 0.001
-"""A negligible difference in seconds or share: added to both values before they are divided."""
+"""A negligible difference, in seconds or as a share. It is added to both values before they are divided."""
 
 
 def by_slice(served: Served, figure: str, slices: int, promise: Objectives) -> Times:

@@ -22,12 +22,12 @@ def _none() -> Table:
 class Requests:
     """Requests in order of arrival; every column has one entry for each.
 
-    `arrival` in seconds; `prompt` and `output` in tokens; `priority`: lower first; `predicted` is the predicted output;
-    `program` is the calling program (-1: none). Shared prefixes are given in one of two ways: requests of a `group`
-    (-1: none) share their first `prefix` tokens, or `hashes` numbers the contents of each `grain` tokens of a prompt.
-    `remote_s` has the seconds that the KV of a prompt takes to come from another engine (NaN: it does not come). `most`
-    is `max_tokens`, more than the output where that ends at a stop token. `where` has the position of each request in
-    its file.
+    `arrival` is in seconds; `prompt` and `output` are in tokens. Of `priority` the lower goes first. `predicted` is the
+    predicted output. `program` is the calling program (-1: none). Shared prefixes are given in one of two ways:
+    requests of a `group` (-1: none) share their first `prefix` tokens; or `hashes` has a number for the contents of
+    each `grain` tokens of a prompt. `remote_s` is how many seconds the KV of a prompt takes to come from another engine
+    (NaN: it does not come). `most` is `max_tokens`, more than the output if that ends at a stop token. `where` is each
+    request's position in its file.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Requests:
         return self.where[i] if self.where else f"{self.name}: request {i}"
 
     def contents(self, i: int, block_size: int) -> Table:
-        """Return a number for each leading full block of request `i` that others may share."""
+        """Return a number for each leading full block of request `i` that other requests may share."""
         if self.grain:
             blocks = np.arange(self.prompt[i] // block_size)
             per = self.grain // block_size
@@ -105,7 +105,7 @@ class Requests:
         return self.chosen(np.arange(min(count, len(self))))
 
     def chosen(self, which: Table) -> Requests:
-        """Return the requests of these numbers, in that order."""
+        """Return the requests with these numbers, in that order."""
         found: dict[str, Any] = {}
         for name in (
             "arrival", "prompt", "output", "priority", "predicted", "program", "group", "prefix", "remote_s", "most",

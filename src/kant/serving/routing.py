@@ -17,13 +17,13 @@ from kant.serving.site import Site, Sites
 Draw = np.random.Generator
 
 HOLD = -1
-"""The return value of a router that holds a request."""
+"""What a router returns if it holds a request."""
 
 TICK_S = 0.02
 """Seconds after which a router is asked again about held requests (arXiv 2408.13510), if a request has ended since."""
 
 LAST = 1 << 40
-"""A tie value that loses to all others."""
+"""A value for breaking ties that loses to all others."""
 
 PROGRAMS = 1 << 16
 """The number of programs that a router remembers; the oldest is forgotten first."""
@@ -38,13 +38,13 @@ class Incoming:
     predicted: float
     program: int
     blocks: Sequence[int] = ()
-    """The hash chain of the prompt's blocks (`kant.serving.prefix_index`), for routers that use it."""
+    """The hash chain of the prompt's blocks (`kant.serving.prefix_index`), for routers that use prefixes."""
 
     block_tokens: float = 0.0
     """The prompt tokens of each block."""
 
     adapter: bool = False
-    """Whether the first block stands for a LoRA adapter of the model, which is no part of the prompt."""
+    """Whether the first block stands for a LoRA adapter of the model, which is not part of the prompt."""
 
     def cached(self, had: int) -> int:
         """Return the cached prompt tokens of an engine with `had` of `blocks`; the last token is always computed."""
@@ -75,10 +75,10 @@ class Router(ABC):
     """Whether the router may return HOLD."""
 
     overtaken: ClassVar[bool] = False
-    """Whether smaller requests may overtake a held one; if not, all requests behind a held one wait too."""
+    """Whether smaller requests may overtake a held one. Otherwise all requests behind a held one wait."""
 
     signals: ClassVar[tuple[str, ...]] = ()
-    """What the router uses of a request besides its prompt: predicted, program, prefix."""
+    """What the router uses of a request besides its prompt: predicted, program or prefix."""
 
     prefixes: ClassVar[bool] = False
     """Whether the router uses the blocks of prompts."""
@@ -107,7 +107,7 @@ class Overtaking:
     least: float = math.inf
 
     def may_ask(self, size: float) -> bool:
-        """Whether a later request of this size, prompt and predicted output in tokens, may be routed."""
+        """Whether a later request of this size may be routed. The size is prompt plus predicted output, in tokens."""
         return size < self.least
 
     def held(self, size: float) -> None:
@@ -118,7 +118,7 @@ class Overtaking:
 def least(values: Sequence[float | tuple[float, float]] | Table | Times, draw: Draw) -> int:
     """Return the index of the least value; of equal values, a random one.
 
-    If the choice were fixed, all routers that see the same engines would send to the same idle one.
+    If the choice were fixed, all routers that see the same engines would choose the same idle one.
     """
     if isinstance(values, np.ndarray):
         first = int(values.argmin())

@@ -1,4 +1,4 @@
-"""Scalers: how many replicas a service should have, by a forecast and the engine's capacity, or by simpler rules.
+"""Scalers: how many replicas a service should have, by a forecast and the capacity of replicas, or by simpler rules.
 
 A scaler is asked every `every_s` and returns a number; replicas are then requested through the cluster's queue.
 """
@@ -29,10 +29,10 @@ class Scaler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The replicas that the forecast needs until replicas requested at the next call could serve.
+    """As many replicas as the forecast needs until replicas requested at the next call could serve.
 
-    A replica is released only if it is not needed within `hold_s` either, since it would have to start again. After an
-    `overrun`, `wanted` is called early.
+    A replica is released only if it is not needed within `hold_s` seconds either, since it would have to start again.
+    After an `overrun`, `wanted` is called early.
     """
 
     curve: CapacityCurve
@@ -48,8 +48,8 @@ class Foresight:
         return min(max(count, least), most)
 
     def overrun(self, now: int, count: int) -> bool:
-        """Whether more requests came in the last minute than `count` replicas can serve, so that the next call would be
-        too late.
+        """Whether more requests came in the last minute than `count` replicas can serve, so that waiting for the next
+        call would be too late.
         """
         return isinstance(self.forecast, Seen) and self.curve.needed(self.forecast.latest(now)) > count
 

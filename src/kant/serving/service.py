@@ -25,7 +25,7 @@ BLOCK = 1024
 """The number of requests that are drawn together from one random stream."""
 
 IN_TIME = 99
-"""The percentage of a minute's requests that must be in time: the objectives are P99."""
+"""The percentage of a minute's requests that must be in time, since the objectives are P99."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Mix:
     burstiness: float = 1.0
 
     def requests(self, count: int, rate: float, seed: int) -> Requests:
-        """Draw `count` requests at `rate` a second. A higher `count` begins with the same requests; another rate only
-        scales times.
+        """Draw `count` requests at `rate` a second. A higher `count` begins with the same requests. Another rate only
+        scales the times.
         """
         parts: list[Lengths] = []
         gaps: list[Times] = []
@@ -117,8 +117,8 @@ def late(served: Served, objectives: Objectives) -> tuple[np.ndarray, np.ndarray
 
 
 def kept_minutes(arrival: Times, late_first: np.ndarray, late_each: np.ndarray, minutes: range) -> np.ndarray:
-    """Return in which minutes the objectives are met: at most one in a hundred requests of the minute misses each. A
-    minute without requests meets them."""
+    """Return in which minutes the objectives are met: at most one in a hundred of the minute's requests misses each of
+    them. A minute without requests meets them."""
     minute = (arrival // MINUTE_S).astype(np.int64)
     inside = (minute >= minutes.start) & (minute < minutes.stop)
     where = minute[inside] - minutes.start

@@ -42,7 +42,7 @@ ROUTER = "shortest-queue"
 
 
 class OnMachine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A replica on a single machine: a command, in which `{port}` stands for its port.
+    """A replica on a single machine: a command, in which `{port}` stands for the replica's port.
 
     Replica k listens on `port` + k of `host`.
     """
@@ -56,8 +56,8 @@ class OnMachine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OnKubernetes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The object whose replicas Kant scales on Kubernetes: it has a `scale` subresource, and provides the bursts.
-    `bursts` is PLURAL/NAME of the group apps/v1, such as deployments/chat-burst, or GROUP/VERSION/PLURAL/NAME.
+    """The object that Kant scales on Kubernetes. It has a `scale` subresource, and its replicas are the bursts.
+    `bursts` is PLURAL/NAME for the group apps/v1, such as deployments/chat-burst, or GROUP/VERSION/PLURAL/NAME.
     """
 
     bursts: str
@@ -111,10 +111,10 @@ class ServicesFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A service of a simulated cluster: its table, settings and capacity, and the requests of each minute.
+    """A service of a simulated cluster: its table, settings and capacity, and the number of requests in each minute.
 
-    `gpus` is the GPUs of a replica. `counts` are the arriving requests; a scaler sees those before the present. `price`
-    is the cost of stopping a replica; None: its lost work.
+    `gpus` is the number of GPUs of a replica. `counts` are the arriving requests; a scaler sees those before the
+    present. `price` is the cost of stopping a replica; None: the cost is its lost work.
     """
 
     table: ServiceTable
@@ -134,11 +134,11 @@ class Declared:
         return min(max(self.scaler.wanted(now, count), self.table.core), self.table.most)
 
     def overrun(self, now: int, count: int) -> bool:
-        """Whether to call `wanted` in minute `now` early: more requests arrived than `count` replicas can serve."""
+        """Whether to call `wanted` early in minute `now`: more requests arrived than `count` replicas can serve."""
         return isinstance(self.scaler, Foresight) and count < self.table.most and self.scaler.overrun(now, count)
 
     def rate(self, now: int) -> float:
-        """Return the requests a second of the next minutes: the forecast, or without one the rate of the last
+        """Return the requests a second of the next minutes: by the forecast, or without a forecast the rate of the last
         minute.
         """
         if isinstance(self.scaler, Foresight):
@@ -201,7 +201,7 @@ def _check(table: ServiceTable, where: str) -> None:
 
 
 def replicas_of(table: ServiceTable, path: Path) -> tuple[Service, CapacityCurve, int]:
-    """Return the service that replicas run, their capacity, and the GPUs of each. Raises InputError."""
+    """Return the service that the replicas run, their capacity, and the GPUs per replica. Raises InputError."""
     where, folder = f"{path}: service {table.name}", path.parent
     try:
         latency, gpus = latency_model(table.model, table.gpu, table.tensor_parallel)

@@ -7,12 +7,12 @@ A request is admitted if its prompt fits together with everything that it and al
 share of these outputs counts: the new-token ratio, which falls at each step of decoding. Prompts are cut at the chunk.
 If KV runs out, the requests with the shortest outputs are retracted: they lose their KV and queue again at the end.
 
-SGLang's overlap of scheduling and computing, the default, is the setting `async_scheduling`: a step is planned while
-the one before it is computed. A request at its limit of tokens is left out. A request that ends at a stop token is
-computed for one more step, whose token is discarded, and a retracted request loses the token of the current step.
+SGLang's default is to overlap scheduling and computing: the setting `async_scheduling`. A step is then planned while
+the previous step is computed. A request at its limit of tokens is left out. A request that ends at a stop token is
+computed for one more step, whose token is discarded. A retracted request loses the token of the current step.
 
-The class has the tables of `Engine`, as far as others read them, and runs as plain Python. `kant serve verify` checks
-it against recorded runs.
+The class has those tables of `Engine` that others read, and runs as plain Python. `kant serve verify` checks it against
+recorded runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kant.serving.engine import NO_LIMIT, Engine, EngineSettings
 from kant.serving.radix import Node, Radix
 
 LONGEST_ESTIMATE = 4096
-"""SGLang counts at most this many tokens of what a request may still output."""
+"""Of what a request may still output, SGLang counts at most this many tokens."""
 
 MOST_PREFILL = 16384
 """SGLang's default of `max_prefill_tokens`: the most tokens of prompts in a step."""
@@ -36,7 +36,7 @@ SORTED_AT_MOST, SHORT_PREFIX, REFRESH_EVERY = 128, 32, 32
 
 
 class ForwardBatch(NamedTuple):
-    """The work of a step: its requests, and how many tokens of each have KV after it."""
+    """The work of a step: its requests, and up to which of its tokens each has KV afterwards."""
 
     who: list[int]
     ends: list[int]
@@ -59,8 +59,8 @@ class SGLang(Engine):
         self.line: list[int] = []
         self.runs: list[int] = []
         self.step: ForwardBatch | None = None  # under way
-        self.next: ForwardBatch | None = None  # the one that follows it
-        self.last: ForwardBatch | None = None  # what was planned last
+        self.next: ForwardBatch | None = None  # the step that follows it
+        self.last: ForwardBatch | None = None  # the step that was planned last
         self.full = False
         self.chunked = -1  # the request whose prompt continues
         self.ratio, self.refreshes, self.done = FIRST_RATIO, 0, 0
@@ -126,7 +126,7 @@ class SGLang(Engine):
         return min(max(int(self.requests[r, c.MOST] - self.requests[r, c.DONE]), 0), LONGEST_ESTIMATE)
 
     def _tell(self) -> None:
-        """Bring the tables that others read up to date."""
+        """Update the tables that others read."""
         steps = [step.who if step else [] for step in (self.step, self.next)]
         state, runs = self.state, dict.fromkeys([*self.runs, *steps[0], *steps[1]])
         live = [r for r in runs if self.requests[r, c.STATE] == c.RUNNING]
@@ -200,7 +200,7 @@ class SGLang(Engine):
         return self.free + self.tree.evictable - self.total
 
     def _budget(self) -> str:
-        """Return why no more requests can be admitted; empty if more can be."""
+        """Return why no more requests can be admitted; "" if more can be."""
         if self._left() <= 0 or self.free + self.tree.evictable - self.current <= 0:
             return "no token"
         return "other" if self.input <= 0 or self.chunk <= 0 else ""
@@ -212,7 +212,7 @@ class SGLang(Engine):
         self.chunk -= count
 
     def _admit(self, r: int, chosen: list[int]) -> str:
-        """Admit a waiting request to the step, if it fits; return why no more can be admitted."""
+        """Admit a waiting request to the step, if it fits. Returns why no more can be admitted ("": more can be)."""
         known = self._known(r)
         prefix, node = self.tree.find(self.texts[r][: known - 1])
         self.prefix[r] = self.ours[r] = prefix
@@ -236,7 +236,7 @@ class SGLang(Engine):
         return self._budget()
 
     def _sort(self) -> None:
-        """Sort the waiting requests by the policy, and look up their prefixes, so that these are evicted later."""
+        """Sort the waiting requests by the policy, and look up their prefixes, so that these are evicted last."""
         policy = self.settings.policy
         if policy == "lof":
             self.line.sort(key=lambda r: -int(self.requests[r, c.MOST]))
@@ -265,7 +265,7 @@ class SGLang(Engine):
             self.line = [self.line[k] for k in self.tree.by_weight(nodes)]
 
     def _decode(self) -> list[int]:
-        """Return the requests of which the step computes a token, after others have lost their KV if it runs out.
+        """Return the requests of which the step computes a token. If KV runs out, other requests lose theirs first.
 
         Requests whose last token is under way are left out; if there are any and KV runs out, the result is empty.
         """
@@ -366,7 +366,7 @@ class SGLang(Engine):
                 self._checkpoint(r, end)
 
     def _checkpoint(self, r: int, tokens: int) -> None:
-        """Give the KV of a request's first tokens to the tree, and free the tokens that the tree already has."""
+        """Give the KV of a request's first tokens to the tree. Tokens that the tree has already are freed."""
         text, prompt = self.texts[r][:tokens], int(self.requests[r, c.PROMPT])
         had = self.tree.insert(text)
         if 0 < prompt < tokens:

@@ -16,7 +16,7 @@ HALF = 2
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A transformer with gated feed-forward layers. With `experts` of width `ffn` in each layer, a token uses `active`
-    of them; 0 experts: one feed-forward layer for all tokens."""
+    of them. 0 experts: each layer is one feed-forward layer for all tokens."""
 
     hidden: int
     layers: int
@@ -58,7 +58,7 @@ class Shape:
 
     @property
     def weight_gb(self) -> float:
-        """GB of the weights; the embeddings and the last layer are in half precision."""
+        """The size of the weights in GB. Embeddings and the last layer are in half precision."""
         linear = (self.dense_weights + self.expert_weights) * self.weight_bytes
         return round((linear + 2 * self.vocab * self.hidden * HALF) / 1e9, 1)
 
@@ -89,7 +89,7 @@ FIELDS = {
     "active": ("num_experts_per_tok",),
     "head": ("head_dim",),
 }
-"""The fields of a Hugging Face `config.json`; the first that exists is used."""
+"""The fields of a Hugging Face `config.json`. The first that exists is used."""
 
 
 def shape_of(name: str) -> Shape:

@@ -1,5 +1,5 @@
-"""The signals that policies and routers use, and whether the requests have them: a use of an oracle is reported, and so
-is an unused signal.
+"""The signals that policies and routers use, and whether the requests have them. Reports the use of an oracle, and
+signals that nothing uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LACKS = {
     "program": "programs, but no request has one",
     "prefix": "prefixes, but no two requests share one",
 }
-"""The text about a part that uses a signal which the requests do not have."""
+"""The text about a policy or router that uses a signal that the requests do not have."""
 
 
 def present(requests: Requests) -> set[str]:
@@ -31,9 +31,9 @@ def present(requests: Requests) -> set[str]:
 
 
 def said(requests: Requests, cached: bool, parts: dict[str, Policy | Router]) -> list[str]:
-    """Return a sentence on each signal that a part uses, and on each signal of the requests that no part uses.
+    """Return a sentence on each signal that the policy or router uses, and on each signal that neither uses.
 
-    `parts` are the policy and the router, by name; with `cached` the engines use shared prefixes.
+    `parts` are the policy and the router, by name. `cached`: the engines use shared prefixes.
     """
     has, found = present(requests), []
     used = {"prefix"} if cached else set()

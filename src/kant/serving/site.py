@@ -1,8 +1,8 @@
-"""An engine as its router sees it: exact, in the simulator; or observed, from the requests sent and the tokens
-received.
+"""An engine as its router sees it: exactly, in the simulator; or observed, by the requests sent to it and the tokens
+received from it.
 
 A router of real engines knows neither their queues nor their blocks. It knows which requests it has sent, and which
-tokens were received: that is `ObservedSite`. The simulator has both views, so a proxy's decisions can be simulated.
+tokens it has received: this is `ObservedSite`. The simulator has both views, so it can simulate a proxy's decisions.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ class Site(Protocol):
         ...
 
     def pending_prefill(self) -> int:
-        """Return the tokens still to be computed before all requests decode."""
+        """Return how many tokens must still be computed before all requests decode."""
         ...
 
     def under_way_ms(self, now: float) -> float:
-        """Return the milliseconds until the current step ends, 0 if not known; that step's tokens are not pending."""
+        """Return the milliseconds until the current step ends; 0 if unknown. The step's tokens are not pending."""
         ...
 
     def freeness(self) -> float:
-        """Return Llumnix's freeness, larger for less load: free KV less waiting prompts, per running request."""
+        """Return Llumnix's freeness, larger for less load: free KV minus waiting prompts, per running request."""
         ...
 
     def loads(self) -> tuple[Table, Table, Times]:
@@ -93,7 +93,7 @@ class Site(Protocol):
         ...
 
     def twin(self, now: float) -> tuple[Engine, float]:
-        """Return a copy of the engine in which every request ends as predicted, and the present on the copy's clock."""
+        """Return a copy of the engine in which requests end as predicted, and the present time on the copy's clock."""
         ...
 
 
@@ -157,9 +157,9 @@ class EngineSite:
 
 
 class LoadTable:
-    """The loads of observed engines and of their requests, so that a router compares all of them in one operation.
+    """The loads of observed engines and of their requests, so that a router compares all engines in one operation.
 
-    `array` has a row for each engine. `asked` has a row for each request: the first rows are in use, in no order.
+    `array` has a row for each engine. The first rows of `asked` have the requests, in no particular order.
     """
 
     def __init__(self, most: int) -> None:
@@ -196,7 +196,7 @@ class LoadTable:
         self._cells[sent.place, DONE] = sent.done
 
     def remove(self, sent: Sent) -> None:
-        """Remove a request; the last one moves to its row."""
+        """Remove a request. The request in the last row moves to its row."""
         last = self.sent.pop()
         if last is not sent:
             self.asked[sent.place] = self.asked[last.place]
@@ -207,7 +207,7 @@ class LoadTable:
 class Sites(Sequence[Site]):
     """Engines to choose from, and their loads as arrays.
 
-    The loads of observed engines are rows of a `LoadTable`; other engines are asked once for each array.
+    The loads of observed engines are rows of a `LoadTable`. Other engines are asked once for each array.
     """
 
     def __init__(self, sites: Sequence[Site], loads: LoadTable | None = None, rows: Table | None = None) -> None:
@@ -238,7 +238,7 @@ class Sites(Sequence[Site]):
 
     @property
     def room(self) -> Table:
-        """The tokens of each engine's KV."""
+        """The number of tokens that each engine's KV cache holds."""
         return self._column(ROOM, lambda site: site.settings.tokens)
 
     @property
@@ -278,7 +278,7 @@ class Sites(Sequence[Site]):
 
 @dataclass(slots=True)
 class ObservedSite:
-    """An engine seen from outside: the requests sent there, by keys of the caller, and the tokens received.
+    """An engine seen from outside: the requests sent to it, by keys of the caller, and the tokens received.
 
     Requests with a token are assumed to run, in the order in which they were sent; those without are assumed to wait.
     `other_requests` and `other_tokens` are the load of other senders, and `other_pending` its tokens to prefill.
@@ -354,7 +354,7 @@ class ObservedSite:
         self._add(1, 1, prompt, prompt - cached)
 
     def said(self, key: int, done: int) -> None:
-        """Set the output tokens of a request so far; a lower number is ignored."""
+        """Set the output tokens of a request so far. A number lower than before is ignored."""
         sent = self.live[key]
         if done <= sent.done:
             return
@@ -380,11 +380,11 @@ class ObservedSite:
         return sent
 
     def _held(self, sent: Sent) -> int:
-        """Return the blocks of a request with a token: the KV of its latest token is not computed yet."""
+        """Return the blocks of a request that has a token. The KV of its latest token is not computed yet."""
         return -(-(sent.tokens - 1) // self.settings.block_size)
 
     def twin(self, now: float) -> tuple[Engine, float]:
-        """Return a copy with its clock at 0, so that decisions depend on no clock; requests that do not fit wait."""
+        """Return a copy whose clock is 0, so that decisions depend on no clock. Requests that do not fit wait."""
         settings = replace(self.settings, prefix_cache=False, policy="fcfs", preemptive=False)
         engine = Engine(settings, len(self.live) + 1)
         begun = [sent for sent in self.live.values() if sent.done]

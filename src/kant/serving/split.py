@@ -1,7 +1,7 @@
-"""Simulates engines that compute prompts beside engines that decode, as with vLLM's KV connectors.
+"""Simulates prefill engines (which compute prompts) beside decode engines, as with vLLM's KV connectors.
 
-An engine for prompts holds the blocks of a request until its decode engine has fetched their KV, for which that engine
-needs free blocks. So engines for prompts advance event by event, and the others follow up to each event.
+A prefill engine holds the blocks of a request until the request's decode engine has fetched their KV, for which that
+engine needs free blocks. So the prefill engines advance event by event, and the decode engines follow up to each event.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kant.serving.summary import Served
 
 @dataclass(slots=True)
 class PrefillAndDecode:
-    """The engines for prompts, the engines that decode, and the KV that these have not fetched yet.
+    """The prefill engines, the decode engines, and the KV that decode engines have not fetched yet.
 
-    `unfetched` has a table for each decode engine: from its number of a request to the prompt engine and the request's
-    number there.
+    `unfetched` has a dict for each decode engine. Its keys are the engine's own numbers of requests; its values are the
+    prefill engine and the request's number on it.
     """
 
     prefill: Fleet
@@ -36,7 +36,7 @@ class PrefillAndDecode:
     look: float = 0.0
 
     def computed(self, i: int, now: float) -> tuple[()]:
-        """Send a request whose prompt is computed to a decode engine."""
+        """Send a request whose prompt has been computed to a decode engine."""
         self.decode.requests.arrival[i] = now
         self.decode.come(i, now, self.decode.sites())
         k, r = int(self.decode.where[i]), int(self.decode.number[i])
@@ -44,7 +44,7 @@ class PrefillAndDecode:
         return ()
 
     def follow(self, until: float) -> bool:
-        """Run the decode engines until a time. Return True early once a prefill engine that waits may plan a step."""
+        """Run the decode engines until a time. Returns True, early, once a waiting prefill engine may plan a step."""
         while True:
             waits = any(e.state[c.WAITS] and not (e.state[c.PLANNED] or e.may_plan) for e in self.prefill.engines)
             event = min(engine.next_event for engine in self.decode.engines)
@@ -59,7 +59,7 @@ class PrefillAndDecode:
                 return at < until
 
     def _fetched(self) -> bool:
-        """Tell the engines for prompts which KV is being fetched; return whether any is."""
+        """Tell the prefill engines which KV is being fetched. Returns whether any is."""
         found = False
         for engine, unfetched in zip(self.decode.engines, self.unfetched, strict=True):
             numbers = np.fromiter(unfetched, dtype=np.int64)
@@ -75,13 +75,13 @@ def simulate_apart(
     requests: Requests, settings: EngineSettings, engines: tuple[int, int], policy: str, router: str, kv_gb_s: float,
     seed: int,
 ) -> Served:  # fmt: skip
-    """Run all requests to their end. `engines` has the numbers of engines for prompts and of engines that decode.
+    """Run all requests to their end. `engines` has the numbers of prefill engines and of decode engines.
 
-    The router chooses the former; the latter is the one with the fewest tokens, since decoding is short of KV. As with
-    vLLM's connectors, the token of the engine for prompts is dropped: the decode engine computes the last token of the
-    prompt again and gives the first token. Engines for prompts with host memory hold no blocks for others. Decode
-    engines have no host memory: a prompt whose KV comes from elsewhere is not looked up there. Raises InputError if
-    that is not possible.
+    The router chooses the prefill engine. The decode engine is the one with the fewest tokens, since decoding is short
+    of KV. As with vLLM's connectors, the prefill engine's token is dropped: the decode engine computes the last prompt
+    token again, and gives the first output token. Prefill engines with host memory hold no blocks for decode engines.
+    Decode engines have no host memory, and do not search it for prompts whose KV comes from a prefill engine. Raises
+    InputError for settings that do not allow this.
     """
     if settings.engine != "vllm":
         raise InputError("--split", "vLLM engines", settings.engine)

@@ -24,8 +24,8 @@ class Objectives:
 class Served:
     """The outcome of each request, in order, and totals of the engines.
 
-    Times are seconds, NaN if something did not happen. `kv_use` is the share of KV blocks held, averaged over the time
-    in which an engine runs; `kv_use_max` is the highest share on one engine.
+    Times are in seconds; NaN if something did not happen. `kv_use` is the share of KV blocks that are held, averaged
+    over the time in which an engine runs. `kv_use_max` is the highest share on a single engine.
     """
 
     requests: Requests
@@ -54,7 +54,7 @@ def spread(values: Times) -> dict[str, float | None]:
 
 
 def digest(served: Served) -> str:
-    """Return a digest of all decisions: equal runs have equal digests on any machine."""
+    """Return a digest of all decisions. Equal runs have equal digests on any machine."""
     found = hashlib.sha256()
     for column in (served.engine, served.first, served.finish, served.preempted, served.cached):
         found.update(np.ascontiguousarray(column).tobytes())

@@ -1,8 +1,8 @@
 """Measures engine steps as real GPU kernels: the layers of a model of a given shape on this machine's GPU, by PyTorch.
 
-Weights, tokens and the choice of experts are random. Each step is captured as a CUDA graph and replayed, as engines do;
-the CPU overhead of a real engine is not included. Small operations between the matrix products are fused by
-`torch.compile`. In FP8, the linear layers have static scales; attention, embeddings and the last layer are in BF16.
+Weights, tokens and the choice of experts are random. Each step is captured as a CUDA graph and replayed, as in real
+engines; the CPU overhead of a real engine is not included. `torch.compile` fuses small operations between the matrix
+products. In FP8, the linear layers have static scales; attention, embeddings and the last layer are in BF16.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kant.model.errors import InputError
 from kant.serving.shapes import HALF, Shape
 
 POOL = 1 << 32
-"""The number of values in the KV pool from which attention reads."""
+"""The number of values in the KV pool that attention reads."""
 
 SPLIT = 256
-"""The least keys that a GPU block reads when a long context is divided among blocks."""
+"""The minimum number of keys that a GPU block reads when a long context is divided among blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def grid(most_tokens: int, kv_tokens: int) -> list[StepToMeasure]:
 
 
 def measured(shape: Shape, steps: list[StepToMeasure], seconds: float) -> Iterator[tuple[StepToMeasure, float]]:
-    """Yield each step with its milliseconds, every third step first, until the time is used up.
+    """Yield each step with its duration in milliseconds, every third step first, until `seconds` are used up.
 
     Raises InputError if PyTorch or a GPU is missing, or the model does not fit.
     """
@@ -142,7 +142,7 @@ class Layers:
     # --- between the matrix products -------------------------------------------------------------------------------
 
     def add_norm(self, x: Any, residual: Any) -> tuple[Any, Any]:
-        """Return the sum of both, normalised and as it is."""
+        """Return the sum of both, once normalised and once as it is."""
         total = x + residual
         scale = self.torch.rsqrt(total.float().pow(2).mean(dim=-1, keepdim=True) + 1e-6)
         return self.narrow((total * scale).to(self.half) * self.norm), total
@@ -163,7 +163,7 @@ class Layers:
         return (parts * weights).sum(dim=1).to(self.half)
 
     def routed(self, logits: Any) -> Any:
-        """Draw random experts: random weights would send similar tokens, as in a prompt, to a few experts only."""
+        """Draw experts at random: random weights would send similar tokens, as in a prompt, to only a few experts."""
         return logits.float() + self.drawn[: len(logits)]
 
     def mixed(self, rows: Any, weights: Any) -> Any:
@@ -207,8 +207,8 @@ class Layers:
     # --- attention ---------------------------------------------------------------------------------------------
 
     def attend(self, q: Any, k: Any, v: Any, causal: bool = False) -> tuple[Any, Any]:
-        """Return attention [batch, head, token, value] and its log-sum-exp. Causal: the queries are the last tokens,
-        and see none after them. GPU kernels allow fewer key than query heads."""
+        """Return attention [batch, head, token, value] and its log-sum-exp. `causal`: the queries are the last tokens,
+        and each sees no later token. GPU kernels allow fewer key than query heads."""
         torch = self.torch
         if self.device == "cuda":
             return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]  # type: ignore[no-any-return]
@@ -220,7 +220,7 @@ class Layers:
         return (torch.softmax(scores, dim=-1).to(v.dtype) @ v), torch.logsumexp(scores, dim=-1)
 
     def decode(self, q: Any, layer: int, step: StepToMeasure) -> Any:
-        """Attention of one token of each request to its context; a long one is divided among GPU blocks."""
+        """Attention of one token of each request to its context. A long context is divided among GPU blocks."""
         s, torch, requests = self.shape, self.torch, step.requests
         blocks = torch.cuda.get_device_properties(0).multi_processor_count if self.device == "cuda" else 8
         parts = 1
@@ -243,7 +243,7 @@ class Layers:
         return out.squeeze(0).transpose(0, 1).reshape(step.chunk, self.shape.width)
 
     def cached(self, place: int, requests: int, context: int) -> Any:
-        """Return keys or values from the pool, different ones for each layer if there are enough."""
+        """Return keys or values from the pool: different ones for each layer, if the pool is large enough."""
         sizes = (requests, self.shape.kv_heads, context, self.shape.head)
         count = requests * self.shape.kv_heads * context * self.shape.head
         start = place * count % (len(self.pool) - count + 1) // 64 * 64
@@ -288,7 +288,7 @@ class Layers:
         return run
 
     def milliseconds(self, step: StepToMeasure) -> float:
-        """Return the median time of the step: of at least three runs, and of 60 ms of them."""
+        """Return the median time of the step, over at least three runs and at least 60 ms of runs."""
         torch, run = self.torch, self.prepared(step)
         if self.device != "cuda":
             return _median(lambda: _seconds(run))

@@ -11,14 +11,14 @@ from kant.serving.columns import Times
 from kant.serving.forecast import DAY, DAYS
 
 KEPT = (DAYS + 2) * DAY
-"""Minutes that are kept: a learned forecast needs no more."""
+"""The number of minutes that are kept. A learned forecast needs no more."""
 
 
 class Traffic:
     """Requests of each minute, by the minute since the Unix epoch.
 
-    `before` has known rates, requests per second, of the minutes from minute `begins` on. Counts are kept in `file`,
-    for use after a restart. Raises InputError for an invalid file.
+    `before` has known rates (requests a second) of the minutes from minute `begins` on. Counts are kept in `file`, for
+    use after a restart. Raises InputError for an invalid file.
     """
 
     def __init__(self, file: Path | None = None, before: Times | None = None, begins: int = 0) -> None:
@@ -35,10 +35,10 @@ class Traffic:
                 raise InputError(f"{file}:{number}", "a minute, a comma and its requests", line) from None
 
     def note(self, now: float, total: float) -> None:
-        """Record that all routers together have had `total` requests at `now`, in seconds. A total that has decreased
+        """Record that all routers together have had `total` requests at `now` (seconds). If the total has decreased, it
         counts as restarted at zero.
 
-        The requests since the last note are spread evenly over the time since then.
+        The requests since the last call are spread evenly over the time since then.
         """
         before, self._last = self._last, (now, total)
         if before is None or now <= before[0]:
@@ -53,9 +53,9 @@ class Traffic:
             self._keep(first, last)
 
     def rates(self, minute: int) -> Times:
-        """Return the requests a second of the minutes before `minute`, from the first known one, at most nine days.
+        """Return the requests a second of the minutes before `minute`, from the first known one on, at most nine days.
 
-        A minute without a count is assumed to equal that of the day before.
+        A minute without a count is assumed to equal the same minute of the previous day.
         """
         known = [m for m in self.counts if m < minute]
         first = max(min(known, default=minute), minute - KEPT)

@@ -1,4 +1,4 @@
-"""The waiting requests of an engine: a heap, by (priority,) arrival."""
+"""The waiting requests of an engine, as a heap: by arrival, or by priority and then arrival."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def wait(requests: Table, times: Times, limits: Table, state: Table, waiting: Ta
 
 @inlined
 def sink(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int, i: int) -> None:
-    """Put request `r` at position `i` of the heap, or below."""
+    """Put request `r` at position `i` of the heap, or further down."""
     size = state[c.WAITS]
     while 2 * i + 1 < size:
         child = 2 * i + 1

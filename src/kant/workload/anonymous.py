@@ -1,4 +1,4 @@
-"""Anonymizes a workload: removes names, contents and dates that scheduling does not need."""
+"""Anonymizes a workload: removes the names, contents and dates that scheduling does not need."""
 
 from __future__ import annotations
 

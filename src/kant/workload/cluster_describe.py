@@ -14,7 +14,7 @@ KINDS_OF_BLOCKS = ("nvlink", "numa", "nic")
 
 
 def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
-    """The contents of the cluster, in values that JSON can express; histograms map a size to how often it occurs."""
+    """Return what the cluster consists of, in JSON values. Histograms map each size to how often it occurs."""
     gpus_by_model: Counter[str] = Counter()
     gpus_by_mig: Counter[str] = Counter()
     dedicated: dict[str, dict[str, int]] = {}
@@ -46,22 +46,22 @@ def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
 
 
 def _total(amounts: list[int]) -> int | str:
-    """The sum, or `not limited` if any node is not limited."""
+    """Return the sum, or `not limited` if any node has no limit."""
     return NOT_LIMITED if FOREVER in amounts else sum(amounts)
 
 
 def _domains(names: Iterable[str]) -> dict[str, Any]:
-    """How many domains a level has, and how many of each size in nodes."""
+    """Return how many domains a level has, and how many domains there are of each size in nodes."""
     sizes = Counter(name for name in names if name)
     return {"count": len(sizes), "nodes_each": _histogram(sizes.values())}
 
 
 def _blocks(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """For each kind of GPU block, how many nodes have blocks of each size."""
+    """Return for each kind of GPU block how many nodes have blocks of each size."""
     kinds = {kind: _histogram(size for node in nodes if (size := getattr(node, kind))) for kind in KINDS_OF_BLOCKS}
     return {kind: sizes for kind, sizes in kinds.items() if sizes}
 
 
 def _histogram(sizes: Iterable[int]) -> dict[str, int]:
-    """How often each size occurs, largest first; keys are text, as in JSON."""
+    """Return how often each size occurs, the largest size first. Keys are text, as in JSON."""
     return {str(size): times for size, times in sorted(Counter(sizes).items(), reverse=True)}

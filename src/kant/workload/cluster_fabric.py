@@ -36,7 +36,7 @@ EXPECTED = {
 
 
 def fabric_of(wires: Wires) -> Fabric:
-    """The fabric that the table describes, with defaults for omitted values."""
+    """Return the fabric that the table describes. Omitted values get their defaults."""
     default = Fabric()
     links = {name: _link(getattr(wires, name), getattr(default, name)) for name in wires.__struct_fields__}
     return Fabric(**links)

@@ -1,4 +1,4 @@
-"""Read a cluster: `32x8`, a TOML cluster file, or one of the two public inventories (docs/clusters.md)."""
+"""Reads a cluster: `32x8`, a TOML cluster file, or one of the two public inventories (docs/clusters.md)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NO_WIRES = Wires()
 
 
 def read_cluster(spec: str) -> ClusterSpec:
-    """The cluster that `spec` names: `NxG` (N nodes of G GPUs) or the path of a cluster file.
+    """Return the cluster that `spec` names: `NxG` (N nodes of G GPUs), or the path of a cluster file.
 
-    Raises InputError, and no other error, if `spec` cannot be used.
+    Raises InputError, and no other error, if `spec` is invalid.
     """
     shape = _SHORTHAND.fullmatch(spec.strip())
     if shape is not None:
@@ -38,7 +38,7 @@ def read_cluster(spec: str) -> ClusterSpec:
 
 
 def regular_cluster(count: int, gpus: int, shape: FabricShape = DEFAULT_SHAPE) -> ClusterSpec:
-    """`count` identical nodes of `gpus` GPUs under a regular fabric, CPU and memory not limited."""
+    """Return `count` identical nodes of `gpus` GPUs in a regular fabric, without limits of CPU and memory."""
     if not (1 <= count <= MAX_NODES and 1 <= gpus <= MAX_GPUS):
         expected = f"NxG with 1 to {MAX_NODES:,} nodes of 1 to {MAX_GPUS} GPUs"
         raise InputError("cluster", expected, f"{count}x{gpus}")
@@ -47,7 +47,7 @@ def regular_cluster(count: int, gpus: int, shape: FabricShape = DEFAULT_SHAPE) -
 
 
 def parse_cluster(where: str, raw: bytes) -> ClusterSpec:
-    """The cluster that the bytes of a cluster file describe; `where` is its path, for error messages."""
+    """Return the cluster that the bytes of a cluster file describe. `where` is its path, for error messages."""
     text = _text(where, raw)
     path = Path(where.removesuffix(".gz"))
     if path.suffix == ".toml":

@@ -1,4 +1,4 @@
-"""Nodes of the Lingjun topology: a real three-layer Clos fabric, with ragged leaves.
+"""Nodes of the Lingjun topology: a real Clos fabric of three layers, with leaves of different sizes.
 
 Published as alibaba-lingjun-dataset-2023. Host names are hashes; ASW, PSW and DSW are the layers of switches.
 """
@@ -17,7 +17,7 @@ GPUS = 8
 
 
 def nodes_of(rows: Iterable[tuple[str, dict[str, str]]]) -> Iterator[tuple[str, Node]]:
-    """The hosts in file order, each with its line. Leaves are named PSW/ASW, as ASW numbers repeat."""
+    """Yield the hosts in file order, each with its line. Leaves are named PSW/ASW, since the numbers of ASWs repeat."""
     above: dict[str, str] = {}
     for line, row in rows:
         superspine, spine, access = row["DSW"], row["PSW"], row["ASW"]

@@ -1,6 +1,6 @@
 """Nodes of an openb node list: one production cluster of Alibaba with GPUs of several models.
 
-Published with FGD (Weng et al., "Beware of Fragmentation", USENIX ATC'23); it does not describe the fabric.
+Published with FGD (Weng et al., "Beware of Fragmentation", USENIX ATC'23). It does not describe the fabric.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST = 1 << 30
 
 
 def nodes_of(rows: Iterable[tuple[str, dict[str, str]]]) -> Iterator[tuple[str, Node]]:
-    """The nodes with GPUs, in file order, each with its line; machines without GPUs are left out."""
+    """Yield the nodes with GPUs in file order, each with its line. Machines without GPUs are left out."""
     for line, row in rows:
         gpus = _whole(line, row, "gpu", MAX_GPUS)
         cpu = _whole(line, row, "cpu_milli", _MOST)

@@ -18,9 +18,9 @@ from kant.toml_file import mebibytes_of, parse_toml
 from kant.workload.cluster_fabric import EXPECTED, Wires
 
 MAX_NODES = 1_000_000
-"""The most nodes that one cluster may have."""
+"""The maximum number of nodes of a cluster."""
 MAX_MEMORY = 1 << 30
-"""The maximum MiB of one node (1 PiB): the sum over MAX_NODES nodes stays far inside 64 bits."""
+"""The maximum MiB of one node (1 PiB). The sum over MAX_NODES nodes is far below the limit of 64 bits."""
 MAX_CPU = 1_000_000_000
 """The maximum thousandths of a core of one node (a million cores)."""
 
@@ -33,7 +33,7 @@ Block = Annotated[int, Meta(ge=1, le=MAX_GPUS)]
 
 
 class FabricShape(Struct, frozen=True, forbid_unknown_fields=True):
-    """A regular fabric: the size of one domain of each level (None: level not described)."""
+    """A regular fabric: the size of one domain of each level. None: the level is not described."""
 
     nodes_per_hbd: Count | None = None
     nodes_per_leaf: Count | None = None
@@ -102,7 +102,7 @@ def parsed(where: str, text: str) -> ClusterFile:
 
 
 def nodes_of(where: str, file: ClusterFile) -> Iterator[tuple[str, Node]]:
-    """Every node of the file, each with the location of its group in the file."""
+    """Yield all nodes of the file, each with the location of its group in the file."""
     issued: Counter[str] = Counter()  # domains of each level named so far, in the whole file
     numbered: Counter[str] = Counter()  # nodes named so far, by pattern
     common = _Fabric(f"{where}, topology", file.topology, issued)
@@ -130,7 +130,7 @@ def nodes_of(where: str, file: ClusterFile) -> Iterator[tuple[str, Node]]:
 
 
 class _Fabric:
-    """Fills the domains of one regular shape, node by node; `issued` numbers them through the whole file."""
+    """Assigns domains of one regular shape, node by node; `issued` numbers the domains of the whole file."""
 
     def __init__(self, where: str, shape: FabricShape, issued: Counter[str]) -> None:
         sizes = (shape.nodes_per_leaf, shape.leaves_per_spine, shape.spines_per_superspine)
@@ -154,7 +154,7 @@ class _Fabric:
         self.now = ["", "", "", ""]
 
     def next_domains(self) -> tuple[str, str, str, str]:
-        """HBD, leaf, spine and superspine of the next node."""
+        """Return the HBD, leaf, spine and superspine of the next node."""
         for level, word, span in self.levels:
             if self.placed % span == 0:
                 self.now[level] = f"{word}-{self.issued[word]}"
@@ -164,7 +164,7 @@ class _Fabric:
 
 
 class _Pattern:
-    """Makes node names from a pattern with `{index}` or `{index:05d}`; nothing else may be in braces."""
+    """Creates node names from a pattern with `{index}` or `{index:05d}`. Nothing else may be in braces."""
 
     def __init__(self, where: str, pattern: str) -> None:
         field = _INDEX.search(pattern)
@@ -180,7 +180,7 @@ class _Pattern:
 
 
 def _cpu(place: str, cores: float | None) -> int:
-    """The thousandths of a core that `cores` are; FOREVER if it is None."""
+    """Return cores in thousandths of a core; FOREVER for None."""
     if cores is None:
         return FOREVER
     milli = Fraction(str(cores)) * 1000 if abs(cores) < FOREVER else Fraction(-1)
@@ -190,7 +190,7 @@ def _cpu(place: str, cores: float | None) -> int:
 
 
 def _memory(place: str, amount: int | str | None) -> int:
-    """The MiB that `amount` is; FOREVER if it is None."""
+    """Return an amount of memory in MiB; FOREVER for None."""
     if amount is None:
         return FOREVER
     mib = mebibytes_of(amount) if isinstance(amount, str) else amount
@@ -200,7 +200,7 @@ def _memory(place: str, amount: int | str | None) -> int:
 
 
 def _blocks(place: str, group: NodeGroup) -> tuple[int, int, int]:
-    """GPUs in an NVLink island, of a NUMA node and under a PCIe switch; 0 if not given."""
+    """Return the GPUs of an NVLink island, of a NUMA node and under a PCIe switch; 0 for a value that is not given."""
     nvlink, numa, nic = group.nvlink or 0, group.numa or 0, group.nic or 0
     if not Node("", group.gpus, nvlink=nvlink, numa=numa, nic=nic).is_regular:
         given = ", ".join(str(size) for size in (nvlink, numa, nic) if size)

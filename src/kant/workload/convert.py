@@ -19,9 +19,8 @@ from kant.workload.workload import Workload
 def write_workload(workload: Workload, path: Path) -> None:
     """Write `workload` to `path`, in the format given by the suffix: `.csv`, `.csv.gz` or `.parquet`.
 
-    An existing file is replaced in one step, and only when the new one is complete. The bytes depend only on the
-    workload. Raises InputError for another extension, a path that cannot be written, or a workload that the table
-    cannot hold.
+    An existing file is replaced at once, when the new file is complete. The bytes depend only on the workload. Raises
+    InputError for another suffix, a path that cannot be written, or a workload that the table cannot represent.
     """
     write = _writer(path)
     table = to_table(workload)
@@ -57,11 +56,11 @@ def _write_gzip(table: Table, out: BinaryIO) -> None:
 
 
 def _write_csv(table: Table, out: BinaryIO) -> None:
-    """Write every column with a value other than its default (the required ones and `id` always)."""
+    """Write each column that has any value other than its default, and always `id` and the required columns."""
     text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=False)
     columns = dict(_columns(table))
     returns = any("\r" in cell for cells in table.texts.values() for cell in cells)
-    # QUOTE_MINIMAL would leave a lone carriage return bare, and readers refuse that.
+    # QUOTE_MINIMAL would not quote a single carriage return, and readers refuse that.
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))

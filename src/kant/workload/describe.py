@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 def describe(workload: Workload) -> dict[str, object]:
-    """Statistics of `workload`. Times are seconds; half a GPU counts as half, except in the size classes.
+    """Return statistics of a workload. Times are seconds. Half a GPU counts as half, except in the size classes.
 
     A MIG instance counts as its share of the GPU on the first geometry that has the profile. `size_mix` has a row for
     each size class with its share of the jobs and of the GPU-time. In `arrivals`, `dispersion` is the variance of the
@@ -50,7 +50,7 @@ def describe(workload: Workload) -> dict[str, object]:
 
 
 def _spread(values: Floats) -> dict[str, float]:
-    """Mean, percentiles (linear between ranks) and maximum."""
+    """Return the mean, percentiles (linear between ranks) and the maximum."""
     if not len(values):
         return dict.fromkeys(("mean", "p50", "p90", "p99", "max"), 0.0)
     p50, p90, p99 = np.percentile(values, (50, 90, 99)).tolist()
@@ -77,7 +77,7 @@ def _size_mix(workload: Workload, hours: Floats) -> list[dict[str, object]]:
 
 
 def hourly_counts(submit: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Submissions in each whole hour from time zero to the last one."""
+    """Return the number of submissions in each whole hour from time zero to the last submission."""
     if not len(submit):
         return np.zeros(0, dtype=np.int64)
     hours, counts = np.unique(submit // HOUR, return_counts=True)

@@ -10,7 +10,7 @@ from kant.workload.workload import COLUMNS, Workload
 
 
 def workload_digest(workload: Workload) -> str:
-    """32 hexadecimal digits over everything that a run sees of the jobs: identifiers, columns, and the names of codes.
+    """Return 32 hexadecimal digits over all that a run sees of the jobs: identifiers, columns, and the names of codes.
 
     The name, the notes and the `origin` of the workload do not count.
     """

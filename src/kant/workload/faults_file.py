@@ -39,9 +39,9 @@ FIELDS = (
 
 
 class NodeHealth(NamedTuple):
-    """The state of a node from `time` on: its status, its missing devices (bits), and a drain's end (-1: none).
+    """The state of a node from `time` on: its status, its lost devices (bits), and when its drain ends (-1: no end).
 
-    A RETIRED node is absent.
+    A node with the status RETIRED is absent.
     """
 
     time: int
@@ -79,7 +79,7 @@ def read_faults(path: Path, cluster: ClusterSpec) -> tuple[NodeHealth, ...]:
 
 
 def _devices(text: str, gpus: int, where: str) -> int:
-    """The GPUs that a cell names, as bits."""
+    """Return the GPUs that a cell names, as bits."""
     lost = 0
     for part in text.split("|") if text.strip() else ():
         number = part.strip()

@@ -19,9 +19,9 @@ FEWEST = 20
 """The minimum number of jobs for a fit."""
 MOST_SHAPES, MOST_USERS, MOST_LIMITS, LONGEST_SESSION = 200, 5000, 20, 1000
 WITHIN = 60 * SECOND
-"""Equal jobs of one user, each at most WITHIN microseconds after the previous one, are one submission."""
+"""Equal jobs of one user belong to one submission if each comes at most WITHIN microseconds after the previous."""
 DATED = 10**9 * SECOND
-"""Times above this (the year 2001) count from 1970; otherwise time zero is assumed to be a Monday at 00:00."""
+"""Times above this (the year 2001) count from 1970. Otherwise time zero is assumed to be a Monday at 00:00."""
 
 
 def fit(workload: Workload) -> FittedWorkload:
@@ -67,7 +67,7 @@ def fit(workload: Workload) -> FittedWorkload:
 
 
 def _shapes(workload: Workload) -> tuple[Ints, list[FittedRequest]]:
-    """The shape of each job, and the shapes: rare ones are replaced by the most common of their size class."""
+    """Return the shape of each job, and all shapes. Rare shapes are replaced by the most common of their size class."""
     class_of = np.searchsorted([largest for _, largest in SIZE_CLASSES], workload.total_gpus)
     keys = list(zip(workload.gpus.tolist(), workload.pods.tolist(), workload.milli.tolist(), class_of.tolist(),
                     strict=True))  # fmt: skip
@@ -90,14 +90,14 @@ def _shapes(workload: Workload) -> tuple[Ints, list[FittedRequest]]:
 
 
 def _first_of_session(workload: Workload, shape: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether a job begins a submission; similar jobs that soon follow belong to the same one."""
+    """Return whether each job begins a submission. Similar jobs that soon follow belong to the same submission."""
     same = (np.diff(workload.submit) <= WITHIN) & (np.diff(workload.user) == 0) & (np.diff(workload.queue) == 0)
     same &= np.diff(shape) == 0
     return np.concatenate(([True], ~same))
 
 
 def _users(workload: Workload) -> tuple[list[int], Ints]:
-    """The queue of each user, and the user of each job, as numbers in descending order of submissions.
+    """Return the queue of each user and the user of each job, as numbers in descending order of submissions.
 
     A user of several queues counts as several. The last number stands for all users beyond MOST_USERS.
     """
@@ -131,13 +131,13 @@ def _size_class(
 
 
 def _clock(starts: Ints) -> tuple[Ints, Ints]:
-    """The hour of day and the weekday, from Monday, of each time."""
+    """Return the hour of day and the weekday (from Monday) of each time."""
     aligned = starts - MONDAY if int(starts[0]) > DATED else starts
     return aligned // HOUR % 24, aligned // DAY % 7
 
 
 def _rhythm(starts: Ints) -> tuple[Floats, Floats]:
-    """The relative rate of each hour of day and each weekday, with a mean of one over the hours of the trace."""
+    """Return the relative rate of each hour of day and weekday; its mean over the hours of the trace is one."""
     span = int(starts[-1] - starts[0])
     every = np.arange(int(starts[0]) // HOUR, int(starts[-1]) // HOUR + 1) * HOUR
     hour, day = _clock(every)
@@ -155,7 +155,7 @@ def _relative(counts: Ints, seen: Ints) -> Floats:
 
 
 def _bursts(starts: Ints, hours: Floats, weekdays: Floats) -> tuple[float, float, float]:
-    """The standard deviation and the hourly correlation of the slow noise, and the Gamma shape of gaps, from moments.
+    """Return the deviation and the hourly correlation of the slow noise, and the Gamma shape of the gaps, from moments.
 
     The variance of hourly counts with expectation e is e, plus e^2 (exp(noise^2) - 1) from the noise.
     """
@@ -206,7 +206,7 @@ def _quantiles(values: Floats) -> list[tuple[float, float]]:
 
 
 def distance(a: Floats, b: Floats) -> float:
-    """The largest difference of the distribution functions of two samples."""
+    """Return the largest difference of the distribution functions of two samples."""
     every = np.concatenate((a, b))
     below = [np.searchsorted(np.sort(values), every, side="right") / len(values) for values in (a, b)]
     return float(np.abs(below[0] - below[1]).max())

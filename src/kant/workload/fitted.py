@@ -28,7 +28,7 @@ DAY_S = 86400.0
 MOST_JOBS = 5_000_000
 
 QUANTILES: Floats = np.unique(np.concatenate((np.linspace(0, 1, 51), [0.002, 0.005, 0.01, 0.99, 0.995, 0.998, 0.999])))
-"""The ranks at which run times are kept; between them run times are assumed to be log-uniform."""
+"""The ranks at which run times are stored. Between them run times are assumed to be log-uniform."""
 BINS = 10
 """The number of equal parts of a size class's run times; each part has its own limits."""
 
@@ -59,7 +59,7 @@ class SizeClass(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The whole generator. `queues[u]` is the queue of user u; both are only numbers.
+    """The whole generator. `queues[u]` is the queue of user u; users and queues are only numbers.
 
     `sessions[i]` is the weight of submissions of i + 1 jobs, `inner` the seconds between the jobs of one submission, at
     QUANTILES. The other fields are those of `generate.row.ClusterStatistics`.
@@ -81,7 +81,7 @@ class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def arrivals(self) -> ClusterStatistics:
-        """The parameters of the arrivals, as the functions of `generate/arrivals.py` take them."""
+        """Return the parameters of the arrivals, in the form that `generate/arrivals.py` needs."""
         return ClusterStatistics(
             name="fitted", source="a fit", gpus=0, per_hour=self.per_hour, sizes=(), durations=(),
             hours=tuple(self.hours), weekdays=tuple(self.weekdays), noise=self.noise, memory=self.memory, gap=self.gap,
@@ -90,9 +90,9 @@ class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def draw(fit: FittedWorkload, *, days: float | None = None, jobs: int | None = None, seed: int = 0) -> Workload:
-    """Draw a workload of `days` days (None: as many as the trace had) from `fit`; the same for the same seed.
+    """Draw a workload of `days` days (None: as many as the trace had) from a fit. It is the same for the same seed.
 
-    It has `jobs` jobs; None: as many as arrive in these days at the rate of the trace. Time zero is a Monday at 00:00.
+    It has `jobs` jobs (None: as many as arrive in these days at the trace's rate). Time zero is a Monday at 00:00.
     Raises InputError for values out of range.
     """
     days = fit.days if days is None else days
@@ -141,7 +141,7 @@ def draw(fit: FittedWorkload, *, days: float | None = None, jobs: int | None = N
 
 
 def _since_start(rng: Generator, fit: FittedWorkload, sessions: Ints) -> Ints:
-    """How long after the first job of its submission each job arrives, in microseconds."""
+    """Return how long after the first job of its submission each job arrives, in microseconds."""
     gaps = np.rint(np.interp(rng.random(int(sessions.sum())), QUANTILES, fit.inner) * SECOND).astype(np.int64)
     firsts = np.cumsum(sessions) - sessions
     gaps[firsts] = 0
@@ -155,7 +155,7 @@ def _choose(rng: Generator, weights: Floats, count: int) -> Ints:
 
 
 def _runs(rng: Generator, size: SizeClass, count: int) -> tuple[Ints, Ints]:
-    """Run times and limits of `count` jobs, microseconds. No job runs longer than its limit."""
+    """Return run times and limits of `count` jobs in microseconds. No job runs longer than its limit."""
     part = rng.random(count)
     seconds = np.exp(np.interp(part, QUANTILES, np.log(np.maximum(size.run_times, 1e-6))))
     runtime = np.maximum(np.rint(seconds), 1).astype(np.int64) * SECOND

@@ -1,4 +1,4 @@
-"""The trace formats that Kant reads: names, columns, sources, and how each is recognized by its content.
+"""The trace formats that Kant reads: names, columns, sources, and how each is recognized by the content of a file.
 
 A package offers a format under the entry point group `kant.readers`. The name is that of the format, the value is a
 `Format`: `"our-log" = "kant_our_log:FORMAT"`. A package is imported only if its format is named, or if a file has none
@@ -132,7 +132,7 @@ GROUP = "kant.readers"
 
 
 def format_named(name: str) -> Format:
-    """The format called `name`. Raises InputError if there is none, or if a package's format is unusable."""
+    """Return the format with this name. Raises InputError if there is none, or if a package's format is unusable."""
     if name in _offers():
         return _loaded(name)
     if name not in FORMATS:
@@ -142,7 +142,7 @@ def format_named(name: str) -> Format:
 
 @cache
 def _offers() -> dict[str, tuple[EntryPoint, ...]]:
-    """The formats of installed packages by name. Nothing is imported."""
+    """Return the formats of installed packages by name. Nothing is imported."""
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _package(point), point.value)):
         found[point.name] = (*found.get(point.name, ()), point)
@@ -155,7 +155,7 @@ def _package(point: EntryPoint) -> str:
 
 @cache
 def _loaded(name: str) -> Format:
-    """The format of another package. Raises InputError if several packages offer it, or if it is no such `Format`."""
+    """Return a format of another package. Raises InputError if several packages offer it, or it is not a `Format`."""
     points = _offers()[name]
     packages = [_package(point) for point in points]
     if len(points) > 1 or name in FORMATS:
@@ -172,9 +172,9 @@ def _loaded(name: str) -> Format:
 
 
 def detect(path: Path) -> Format:
-    """The format of the file at `path`, by its first bytes, its header row, or finally its extension.
+    """Return the format of a file: by its first bytes, by its header row or, failing these, by its extension.
 
-    Raises InputError when nothing fits or the file cannot be read.
+    Raises InputError if no format fits, or if the file cannot be read.
     """
     content = head(path)
     if not content.strip():
@@ -208,7 +208,7 @@ def detect(path: Path) -> Format:
 
 
 def _required(form: Format) -> set[str]:
-    """The columns by which a table is recognized; a format without any is only selected by name."""
+    """Return the columns by which a table is recognized. A format without such columns is only selected by name."""
     return {field.name for field in form.fields if field.default is None and field.name != "id"}
 
 

@@ -1,4 +1,4 @@
-"""Google's cluster trace of 2019: a slice of the table `instance_events`, as BigQuery exports it: JSON lines or CSV.
+"""Google's cluster trace of 2019: a part of the table `instance_events`, as BigQuery exports it: JSON lines or CSV.
 
 Tirmazi et al., "Borg: the Next Generation", EuroSys'20; columns are those of clusterdata_trace_format_v3.proto
 (google/cluster-data, CC-BY-4.0). The trace gives resources as fractions of its largest machine, and has no GPUs.
@@ -21,7 +21,7 @@ from kant.workload.trace import Trace
 from kant.workload.workload import make_workload
 
 CORES, MEMORY_MIB = 100, 1 << 20
-"""The assumed size of a machine of size 1, which the trace does not give."""
+"""The assumed capacity of a machine of size 1, which the trace does not give."""
 TYPES = (
     "SUBMIT", "QUEUE", "ENABLE", "SCHEDULE", "EVICT", "FAIL", "FINISH", "KILL", "LOST", "UPDATE_PENDING",
     "UPDATE_RUNNING",
@@ -55,17 +55,17 @@ class _Task:
 
 
 def looks_so(text: str) -> bool:
-    """Whether the beginning of a file looks like instance events."""
+    """Return whether the beginning of a file looks like instance events."""
     first = text.split("\n", 1)[0]
     return "collection_id" in first and "instance_index" in first
 
 
 def parse(path: Path) -> Trace:
-    """Each task that ran is a job of one pod without GPUs; queue and slice are the tier of its priority.
+    """Read each task that ran as a job of one pod without GPUs. Queue and slice are the tier of its priority.
 
-    Its run time is the total time that it was scheduled, without the time between evictions; a task still running at
-    the end of the slice counts with its run time so far. A machine of size 1 is assumed to have 100 cores and 1 TiB.
-    Raises InputError naming the line and the field if the file is not such a table.
+    Its run time is the total time for which it was scheduled, without the time between evictions. A task that still
+    runs at the end of the slice counts with its run time so far. A machine of size 1 is assumed to have 100 cores and 1
+    TiB. Raises InputError, which names the line and the field, if the file is not such a table.
     """
     tasks: dict[tuple[int, int], _Task] = {}
     last = 0
@@ -122,7 +122,7 @@ Event = dict[str, object]
 
 
 def _events(path: Path) -> Iterator[tuple[int, Event]]:
-    """The events with their line numbers; columns of a record are joined with a dot, as BigQuery names them."""
+    """Yield the events with their line numbers. Columns of a record are joined by a dot, as BigQuery names them."""
     if head(path).lstrip().startswith(b"{"):
         with open_text(path) as stream:
             for line, text in enumerate(stream, start=1):
@@ -168,7 +168,7 @@ def _read(path: Path, line: int, event: Event) -> tuple[int, str, tuple[int, int
 
 
 def _whole(where: str, event: Event, name: str, high: int) -> int:
-    """A whole number; BigQuery writes 64-bit integers as texts."""
+    """Return a whole number. BigQuery writes 64-bit integers as text."""
     text = str(event.get(name, ""))
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= high):
         raise InputError(f"{where}{name}", f"a whole number from 0 to {high}", event.get(name))

@@ -34,15 +34,15 @@ ACME = (
 
 
 def parse_helios(path: Path) -> Trace:
-    """The jobs with GPUs that ran; queue and slice are the virtual cluster. Raises InputError for other tables."""
+    """Read the jobs with GPUs that ran. Queue and slice are the virtual cluster. Raises InputError for other tables."""
     table = read_table(path, HELIOS)
     return _jobs(path, table, table.texts["vc"], None, "virtual cluster")
 
 
 def parse_acme(path: Path) -> Trace:
-    """The jobs with GPUs that ran. The trace has no tenants, so queue, slice and name are the type of the workload.
+    """Read the jobs with GPUs that ran. The trace has no tenants, so queue, slice and name are the type of workload.
 
-    Raises InputError when the file is no such table.
+    Raises InputError if the file is not such a table.
     """
     table = read_table(path, ACME)
     return _jobs(path, table, table.texts["type"], table.texts["type"], "type of workload")

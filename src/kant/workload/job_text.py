@@ -1,6 +1,6 @@
 """A job in one line of text, such as `gpus=8,pods=16,time=4h,queue=vision,within=leaf`.
 
-The words are the columns of Kant's own trace table without their units; `time` is the run time. Times are durations.
+The words are the columns of Kant's own trace table, without their units; `time` is the run time. Times are durations.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ WORDS = {_word(field): field for field in FIELDS if field.name not in _LEFT_OUT}
 
 
 def parse_jobs(texts: Sequence[str], now: int, where: str) -> Workload:
-    """The jobs that `texts` describe, submitted at `now`; `where` names them in error messages.
+    """Return the jobs that `texts` describe, submitted at `now`. `where` names the texts in error messages.
 
-    Raises InputError for a word that is not one of `WORDS`, a missing word, and an invalid value.
+    Raises InputError for a word that is not in `WORDS`, for a missing word, and for an invalid value.
     """
     numbers: dict[str, list[int]] = {f.name: [] for f in FIELDS if f.kind != "text"}
     strings: dict[str, list[str]] = {f.name: [] for f in FIELDS if f.kind == "text"}

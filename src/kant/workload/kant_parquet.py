@@ -1,4 +1,4 @@
-"""Kant's trace table as Parquet: seconds are decimals with six places, so nothing is rounded."""
+"""Kant's trace table as Parquet. Seconds are decimals with six places, so nothing is rounded."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FAILURES = (Exception, pl.exceptions.PanicException)
 
 
 def decode(path: Path) -> Table:
-    """The table at `path`, decoded in this process (callers use kant_parquet_process).
+    """Return the table of a file, decoded in this process (callers use kant_parquet_process).
 
-    Integers, floats, decimals and texts are accepted if they are exact. Raises InputError when the file is not Parquet,
-    or a column or cell is invalid; `line` in the error counts rows from 1.
+    Integers, floats, decimals and texts are accepted if they are exact. Raises InputError if the file is not Parquet,
+    or if a column or cell is invalid. The `line` of the error counts rows from 1.
     """
     try:
         with path.open("rb") as file:
@@ -31,7 +31,7 @@ def decode(path: Path) -> Table:
 
 
 def table_of(frame: pl.DataFrame, path: Path) -> Table:
-    """The columns of a frame; `path` names it in error messages. Raises InputError as `decode` does."""
+    """Return the columns of a frame; `path` names it in error messages. Raises InputError like `decode`."""
     header = header_names(frame.columns)
     fields = FIELDS if "id" in header else tuple(field for field in FIELDS if field.name != "id")
     check_header(f"{path}, columns", header, fields, strict=True)
@@ -86,14 +86,14 @@ def _numbers(path: Path, field: Field, column: pl.Series) -> Ints:
 
 
 def _value(field: Field, cell: int | float | Decimal | str | None) -> int:
-    """The integer of one cell; a float counts as the shortest decimal that parses to it."""
+    """Return the integer of one cell. A float counts as the shortest decimal that is parsed to it."""
     if cell is None:
         return parse_number(field, "")
     return parse_number(field, str(cell))
 
 
 def to_frame(table: Table) -> pl.DataFrame:
-    """`table` with the types that `decode` restores exactly."""
+    """Return a table as a frame with types from which `decode` restores it exactly."""
     columns = [pl.Series("id", table.texts["id"], dtype=pl.String)]
     for field in FIELDS:
         if field.kind == "text":

@@ -1,8 +1,8 @@
-"""Reads Parquet in a child process, because a damaged file can abort the library that decodes it.
+"""Reads Parquet in a child process, because a damaged file can crash the library that decodes it.
 
-Parquet pages carry lengths that decoders trust: one flipped bit can make Polars ask for exabytes and abort the process,
-which no `except` sees. The child decodes and checks the table and returns plain columns; if it dies, the file is bad,
-and the caller gets an InputError like any other.
+Decoders trust the lengths in the pages of a Parquet file. One flipped bit can make Polars request exabytes and abort
+the process, which no `except` catches. The child decodes and checks the table, and returns plain columns. If the child
+dies, the file is invalid, and the caller gets an InputError like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.errors import InputError
 from kant.workload.table import Table
 
 MEMORY = 16 << 30
-"""Bytes of address space that the child may use."""
+"""Maximum bytes of the child's address space."""
 PATIENCE_S = 600
 
 
@@ -35,7 +35,7 @@ class _Answer(msgspec.Struct):
 
 
 def read_parquet(path: Path) -> Table:
-    """The table at `path`. Raises InputError when it is no whole Parquet file or not Kant's table."""
+    """Return the table of a file. Raises InputError if it is not a complete Parquet file, or not Kant's table."""
     with open_bytes(path):
         pass
     command = [sys.executable, "-P", "-m", __name__, str(path)]
@@ -56,7 +56,7 @@ def read_parquet(path: Path) -> Table:
 
 
 def main(path: str) -> None:
-    """The child: decodes `path` and writes an answer to standard output."""
+    """Run the child: decode `path`, and write the answer to standard output."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 

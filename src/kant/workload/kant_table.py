@@ -1,4 +1,4 @@
-"""Kant's own trace table: its columns, the same in CSV and Parquet, and what they mean as a Workload."""
+"""Kant's own trace table: its columns, which are the same in CSV and Parquet, and their meaning in a Workload."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FIELDS = (
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
 )  # fmt: skip
-"""The columns in the order in which they are written (after `id`)."""
+"""The columns after `id`, in the order in which they are written."""
 
 _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
@@ -75,10 +75,10 @@ _COLUMN = {
 
 
 def parse(path: Path) -> Trace:
-    """All jobs of a CSV or Parquet file; the slice is the queue.
+    """Read all jobs of a CSV or Parquet file. The slice is the queue.
 
-    Raises InputError when a column is missing or unknown, a cell is invalid, an identifier occurs twice, or a job has
-    too many GPUs.
+    Raises InputError if a column is missing or unknown, a cell is invalid, an identifier occurs twice, or a job has too
+    many GPUs.
     """
     content = head(path)
     if content.startswith(PARQUET_MAGIC):
@@ -91,7 +91,7 @@ def parse(path: Path) -> Trace:
 
 
 def trace_of(path: Path, table: Table) -> dict[str, object]:
-    """The arguments of `Trace` for a table with these columns; `path` is for error messages. Raises InputError."""
+    """Return the arguments of `Trace` for a table with these columns; `path` is for errors. Raises InputError."""
     numbers, n = table.numbers, table.rows
     ids = table.texts.get("id")
     if ids is None:
@@ -168,7 +168,7 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
 
 
 def _trainings(path: Path, ids: list[str], codes: Ints, words: tuple[str, ...]) -> tuple[Training | None, ...]:
-    """The training that each code of `words` stands for; an error names the first job with the invalid words."""
+    """Return the training for each code of `words`. An error names the first job with the invalid words."""
     found: list[Training | None] = []
     for code, text in enumerate(words):
         where = f"{path}, job {ids[int(np.argmax(codes == code))]}, field training" if text else ""
@@ -177,14 +177,14 @@ def _trainings(path: Path, ids: list[str], codes: Ints, words: tuple[str, ...]) 
 
 
 def _named(codes: Ints, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Which jobs have a name that is not empty."""
+    """Return which jobs have a name that is not empty."""
     return (
         np.array([bool(name) for name in names], dtype=np.bool_)[codes] if len(codes) else np.zeros(0, dtype=np.bool_)
     )
 
 
 def _levels(path: Path, ids: list[str], field: str, names: list[str] | None) -> Ints:
-    """The code of each job's level: 0 for none, else 1 + its index in LEVELS."""
+    """Return the code of each job's level: 0 for none, otherwise 1 + its index in LEVELS."""
     codes = {"": 0} | {level: code for code, level in enumerate(LEVELS, start=1)}
     for row, name in enumerate(names or ()):
         if name not in codes:
@@ -193,7 +193,7 @@ def _levels(path: Path, ids: list[str], field: str, names: list[str] | None) -> 
 
 
 def _profiles(path: Path, ids: list[str], table: Table) -> tuple[Ints, tuple[str, ...]]:
-    """The MIG profile of each job, coded. A job with a profile must ask for one whole device, not for a share of it."""
+    """Return each job's MIG profile as a code. A job with a profile must request one whole device, not a share."""
     names = table.texts.get("mig", [""] * table.rows)
     for row, name in enumerate(names):
         if not name:
@@ -207,7 +207,7 @@ def _profiles(path: Path, ids: list[str], table: Table) -> tuple[Ints, tuple[str
 
 
 def _bases(path: Path, ids: list[str], names: list[str] | None, submit: Ints) -> Ints:
-    """The row of each job's base job, -1 for none. A base job is not itself a replica, and precedes its replicas."""
+    """Return the row of each job's base job (-1: none). A base job is not a replica, and precedes its replicas."""
     base = np.full(len(ids), -1, dtype=np.int64)
     if names is None or not any(names):
         return base
@@ -227,7 +227,7 @@ def _bases(path: Path, ids: list[str], names: list[str] | None, submit: Ints) ->
 
 
 def _afters(path: Path, ids: list[str], names: list[str] | None, base: Ints) -> Ints:
-    """A row for each dependency of a job on another: the rows of the two. Neither is or has a burst replica."""
+    """Return a row for each dependency: the rows of the two jobs. Neither job is or has a burst replica."""
     found: list[tuple[int, int]] = []
     rows = {name: row for row, name in enumerate(ids)} if names is not None and any(names) else {}
     bursts = {*np.flatnonzero(base >= 0).tolist(), *base[base >= 0].tolist()} if rows else set()
@@ -253,9 +253,9 @@ def _afters(path: Path, ids: list[str], names: list[str] | None, base: Ints) -> 
 
 
 def to_table(workload: Workload) -> Table:
-    """The columns of `workload`, with submissions on the trace's own clock (`submit` + `origin`).
+    """Return the columns of a workload, with submissions on the trace's own clock (`submit` + `origin`).
 
-    Raises InputError when a GPU model's name holds a '|', or when a value is out of its column's range.
+    Raises InputError if the name of a GPU model contains a '|', or a value is out of its column's range.
     """
     texts: dict[str, list[str]] = {"id": workload.ids}
     texts["core"] = [workload.ids[row] if row >= 0 else "" for row in workload.base_job.tolist()]
@@ -306,6 +306,6 @@ def _joined(models: tuple[str, ...]) -> str:
 
 
 def seconds_text(us: int) -> str:
-    """Decimal seconds of a time that is not negative, without trailing zeros: 1500000 is `1.5`."""
+    """Return a time of at least zero as decimal seconds without trailing zeros: 1500000 becomes `1.5`."""
     whole, fraction = divmod(us, SECOND)
     return f"{whole}.{fraction:06d}".rstrip("0") if fraction else str(whole)

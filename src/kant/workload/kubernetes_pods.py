@@ -1,7 +1,7 @@
-"""Pods of a Kubernetes cluster as a trace: from `kubectl get pods -A -o json`, or from an audit log.
+"""Pods of a Kubernetes cluster as a trace, from `kubectl get pods -A -o json` or from an audit log.
 
-An audit log is usable if its events contain the pods (level RequestResponse for `pods` and `pods/status`); the latest
-event of a pod counts. Pods of one group that were created within a minute of each other are a gang; later ones of that
+An audit log is usable if its events contain the pods (level RequestResponse for `pods` and `pods/status`). The latest
+event of a pod counts. Pods of one group that were created within a minute of each other are a gang. Later pods of the
 group are another job, such as a retry.
 """
 
@@ -33,7 +33,7 @@ GROUPS = (
     "leaderworkerset.sigs.k8s.io/group-key", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name",
     "job-name",
 )  # fmt: skip
-"""Labels and annotations that name the group of a pod; the first one present counts."""
+"""Labels and annotations that name the group of a pod. The first that is present counts."""
 
 APART = {"DaemonSet", "Node"}
 """Kinds of owners whose pods do not wait in a queue."""
@@ -51,7 +51,7 @@ _QUANTITY = re.compile(r"([0-9.]+(?:[eE][0-9]+)?)([A-Za-z]*)")
 
 @dataclass(slots=True)
 class _Pod:
-    """One pod; times in microseconds after 1970, -1 if not yet."""
+    """One pod. Times are microseconds since 1970, -1 if not yet."""
 
     name: str
     namespace: str
@@ -67,12 +67,12 @@ class _Pod:
 
 
 def read_pods(path: Path, *, queue_label: str | None = None, cpu_jobs: bool = False) -> Workload:
-    """The jobs whose pods ran, in order of submission, with what was left out in `notes`.
+    """Read the jobs whose pods ran, in order of submission. `notes` says what was left out.
 
     The queue is the namespace, or the value of the label `queue_label`. A job is submitted when its first pod is
-    created, starts when its last pod has a node, and ends with its last pod; one that still runs counts up to the last
-    moment in the file. Jobs without GPUs are left out unless `cpu_jobs`. Raises InputError naming the file and the pod
-    that is wrong.
+    created, starts when its last pod has a node, and ends with its last pod. A job that still runs counts up to the
+    last time in the file. Jobs without GPUs are left out unless `cpu_jobs`. Raises InputError, which names the file and
+    the invalid pod.
     """
     notes: Counter[str] = Counter()
     pods, last = _pods(path, queue_label)
@@ -119,7 +119,7 @@ def _workload(name: str, jobs: list[list[_Pod]], last: int, notes: tuple[str, ..
 
 
 def _gangs(pods: list[_Pod]) -> Iterator[list[_Pod]]:
-    """The pods of each job, in order of creation."""
+    """Yield the pods of each job, in order of creation."""
     groups: dict[tuple[str, str], list[_Pod]] = defaultdict(list)
     for pod in sorted(pods, key=lambda pod: (pod.created, pod.name)):
         groups[pod.namespace, f"group {pod.group}" if pod.group else f"pod {pod.name}"].append(pod)
@@ -134,7 +134,7 @@ def _gangs(pods: list[_Pod]) -> Iterator[list[_Pod]]:
 
 
 def _pods(path: Path, queue_label: str | None) -> tuple[list[_Pod], int]:
-    """The latest state of each pod in the file, and the latest time in the file."""
+    """Return the latest state of each pod in the file, and the latest time in the file."""
     latest: dict[str, dict[str, Any]] = {}
     gone: dict[str, str] = {}
     moments = [0]
@@ -163,7 +163,7 @@ def _pods(path: Path, queue_label: str | None) -> tuple[list[_Pod], int]:
 
 
 def _objects(path: Path) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """The pods in the file, in its order; for a deleted one also the time of the deletion."""
+    """Yield the pods in the order of the file; for a deleted pod, also the time of the deletion."""
     for found in _documents(path):
         if found.get("kind") == "Pod":
             yield found, None
@@ -176,7 +176,7 @@ def _objects(path: Path) -> Iterator[tuple[dict[str, Any], str | None]]:
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """JSON objects: one after another, each on one or more lines."""
+    """Yield JSON objects: one after another, each on one or more lines."""
     lines: list[str] = []
     with open_text(path) as stream:
         for number, line in enumerate(stream, start=1):
@@ -229,7 +229,7 @@ def _pod(found: dict[str, Any], deleted: str | None, queue_label: str | None) ->
 
 
 def _asked(containers: list[dict[str, Any]], wanted: Any, unit: int | Decimal) -> int:
-    """The requests of all containers for some resource, rounded up to whole units; limits count as requests."""
+    """Return the requests of all containers for some resource, rounded up to whole units. Limits count as requests."""
     total = Decimal(0)
     for container in containers:
         resources = container.get("resources") or {}
@@ -239,7 +239,7 @@ def _asked(containers: list[dict[str, Any]], wanted: Any, unit: int | Decimal) -
 
 
 def _quantity(text: object) -> Decimal:
-    """A quantity of Kubernetes, such as `500m`, `16Gi` or `1e3`."""
+    """Parse a quantity of Kubernetes, such as `500m`, `16Gi` or `1e3`."""
     found = _QUANTITY.fullmatch(str(text))
     if found is None or found[2] not in _SCALE:
         raise ValueError(f"no quantity: {text}")
@@ -247,7 +247,7 @@ def _quantity(text: object) -> Decimal:
 
 
 def _moment(text: Any) -> int:
-    """Microseconds after 1970 of an API time; -1 for none."""
+    """Return an API time in microseconds since 1970; -1 for none."""
     if not text:
         return -1
     return round(datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() * SECOND)

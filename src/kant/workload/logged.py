@@ -1,4 +1,4 @@
-"""Jobs as clusters log them, with GPUs, CPUs and nodes of whole jobs: the common part of several formats."""
+"""Jobs as clusters log them, with the GPUs, CPUs and nodes of whole jobs: the common part of several formats."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def logged_jobs(
     title: Sequence[str] | None = None,
     slice_kind: str,
 ) -> Trace:
-    """The jobs that ran on a GPU, in file order; the others are counted in `notes`.
+    """Return the jobs that ran on a GPU, in file order. The other jobs are counted in `notes`.
 
-    `gpus`, `cpu` (thousandths of a core) and `memory` (MiB) are those of the whole job, times are microseconds. A job's
-    nodes are the pods of a gang; if its GPUs do not divide evenly by them, or `nodes` is 0, only the total is known.
-    Raises InputError if two of these jobs share one of the `ids`, which are the file's `id_field`; `place` gives the
-    location of a row in the file.
+    `gpus`, `cpu` (thousandths of a core) and `memory` (MiB) are those of the whole job. Times are microseconds. A job's
+    nodes are the pods of a gang; if its GPUs cannot be divided evenly among them, or `nodes` is 0, only the total is
+    known. Raises InputError if two of these jobs share one of the `ids`, which are the file's `id_field`. `place`
+    returns the location of a row in the file.
     """
     ran, on_gpus = runtime > 0, gpus > 0
     keep = np.flatnonzero(ran & on_gpus)
@@ -71,6 +71,6 @@ def logged_jobs(
 
 
 def left_out(never_ran: NDArray[np.bool_], without_gpu: NDArray[np.bool_]) -> tuple[str, ...]:
-    """The notes about the jobs that are not in a workload."""
+    """Return the notes about the jobs that are not in a workload."""
     counts = ((int(never_ran.sum()), "they never ran"), (int(without_gpu.sum()), "they have no GPU"))
     return tuple(f"{count} jobs left out: {why}" for count, why in counts if count)

@@ -29,7 +29,7 @@ FIELDS = (
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The rows of the file. Raises InputError for the first invalid row."""
+    """Return the rows of a file. Raises InputError for the first invalid row."""
     table = read_table(path, FIELDS, strict=True)
     if not table.rows:
         raise InputError(str(path), "at least one row")
@@ -55,7 +55,7 @@ def read_samples(path: Path) -> list[Sample]:
 
 
 def costs_text(fit: Fit) -> str:
-    """The TOML file of fitted costs, without rounding."""
+    """Return the text of the TOML file of fitted costs, without rounding."""
     parts = [f"contention = {fit.contention!r}"]
     for line in fit.lines:
         parts.append(
@@ -66,7 +66,7 @@ def costs_text(fit: Fit) -> str:
 
 
 def read_costs(path: Path) -> Measured:
-    """Read the costs of a file that `costs_text` has written. Raises InputError."""
+    """Read the costs of a file that contains the text of `costs_text`. Raises InputError."""
     with open_text(path) as stream:
         text = stream.read()
     file = parse_tree(str(path), text)

@@ -1,4 +1,4 @@
-"""The traces of the Muri artifact: deep-learning jobs given by iterations and time per iteration.
+"""The traces of the Muri artifact: deep-learning jobs with a number of iterations and the time of an iteration.
 
 Zhao et al., "Multi-Resource Interleaving for Deep Learning Training", SIGCOMM'22 (artifact, Apache-2.0).
 """
@@ -38,15 +38,15 @@ OVERHEAD_S: dict[str, tuple[int, ...]] = {
     "a2c": (38, 39, 39, 46, 46, 46),
     "dqn": (5, 5, 6, 6, 8, 8),
 }
-"""Seconds that an interval of running costs, by network and GPU count (Muri's simulator)."""
+"""Seconds of overhead of an interval of running, by network and number of GPUs (from Muri's simulator)."""
 OTHER_OVERHEAD_S = 10
 
 
 def parse(path: Path) -> Trace:
-    """All traces of the file, each a slice with its own clock. Priority and `duration` are not used.
+    """Read all traces of the file, each as a slice with its own clock. Priority and `duration` are not used.
 
-    The run time is exactly iterations x iteration_time. Raises InputError when the file is no such table, when an
-    identifier occurs twice in a trace, or when a run time is out of range.
+    The run time is exactly iterations x iteration_time. Raises InputError if the file is not such a table, an
+    identifier occurs twice in a trace, or a run time is out of range.
     """
     table = read_table(path, FIELDS)
     trace, names = coded(table.texts["trace"])
@@ -76,7 +76,7 @@ def _runtime(path: Path, table: Table) -> Ints:
 
 
 def _overhead(table: Table) -> Ints:
-    """Microseconds of overhead; a GPU count between two columns of the table takes the lower one."""
+    """Return the overhead in microseconds. A GPU count between two columns of the table uses the lower column."""
     column = np.searchsorted(OVERHEAD_GPUS, table.numbers["num_gpu"], side="right") - 1
     other = (OTHER_OVERHEAD_S,) * len(OVERHEAD_GPUS)
     models, names = coded(table.texts.get("model_name", ["unknown"] * table.rows))

@@ -31,11 +31,11 @@ FIELDS = (
 
 
 def parse(path: Path) -> Trace:
-    """All workloads of the file, each a slice with its own clock; every pod is a job of one pod.
+    """Read all workloads of the file, each as a slice with its own clock. Each pod is a job of one pod.
 
-    The run time is deletion - scheduling (or creation, if scheduling is unknown), 0 if the end is unknown. Raises
-    InputError when the file is no such table, when a name occurs twice in a workload, or when a GPU pod requests no
-    part of its GPUs.
+    The run time is deletion - scheduling (or - creation, if the scheduling is unknown), and 0 if the end is unknown.
+    Raises InputError if the file is not such a table, a name occurs twice in a workload, or a GPU pod requests no part
+    of its GPUs.
     """
     table = read_table(path, FIELDS)
     numbers, n = table.numbers, table.rows
@@ -69,5 +69,5 @@ def parse(path: Path) -> Trace:
 
 
 def model_set(text: str) -> tuple[str, ...]:
-    """The GPU models in `A10|T4`; none for an empty text, which allows every model."""
+    """Return the GPU models in a text such as `A10|T4`; empty for an empty text, which allows all models."""
     return tuple(part for part in text.split("|") if part)

@@ -26,7 +26,7 @@ JOB_HEADER = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 JOBS_FILE = "pai_job_table.csv"
 STATES = {"Running", "Terminated", "Failed", "Waiting", "Interrupted"}
 
-# Planned resources are hundredths with a fraction; they are read like seconds: in millionths.
+# Planned resources are hundredths with a fraction. Like seconds, they are read in millionths.
 _HUNDREDTHS = 10**6
 _GIB = 1024
 
@@ -49,17 +49,17 @@ _JOB_FIELDS = (
 
 
 def looks_so(row: str) -> bool:
-    """Whether a line without column names can be a row of the task table."""
+    """Return whether a line without column names may be a row of the task table."""
     cells = row.split(",")
     return len(cells) == len(TASK_HEADER) and cells[3] in STATES
 
 
 def parse(path: Path) -> Trace:
-    """Each task with GPUs that ran is a job: a gang of its instances.
+    """Read each task with GPUs that ran as a job: a gang of its instances.
 
-    The user and the time of submission come from `pai_job_table.csv` in the same folder; without that file a task
-    counts as submitted when it was launched. An instance of 50 % of a GPU asks for 500 thousandths, one of 150 % for
-    750 thousandths of each of two GPUs. Raises InputError when a file is no such table.
+    The user and the time of submission are in `pai_job_table.csv` in the same folder; without that file a task counts
+    as submitted when it was launched. An instance with 50 % of a GPU requests 500 thousandths, one with 150 % requests
+    750 thousandths of each of two GPUs. Raises InputError if a file is not such a table.
     """
     table = read_table(path, FIELDS, header=_header(path, TASK_HEADER))
     numbers, names = table.numbers, table.texts["job_name"]
@@ -98,9 +98,9 @@ def parse(path: Path) -> Trace:
 
 
 def _jobs(path: Path) -> tuple[dict[str, int], dict[str, str]]:
-    """Submission and user by job; empty if there is no such file.
+    """Return submission and user by job; empty if the file does not exist.
 
-    Raises InputError if two rows of one job differ. A repeated row has no effect.
+    Raises InputError if two rows of one job differ. Repeated equal rows have no effect.
     """
     if not path.is_file():
         return {}, {}
@@ -116,6 +116,6 @@ def _jobs(path: Path) -> tuple[dict[str, int], dict[str, str]]:
 
 
 def _header(path: Path, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The names of the columns if the file has no header row; None otherwise."""
+    """Return the names of the columns if the file has no header row; otherwise None."""
     lines = head(path).decode("utf-8-sig", "replace").splitlines()
     return None if names[0] in next(csv.reader(lines[:1]), []) else names

@@ -1,4 +1,4 @@
-"""Microsoft Philly jobs as CSV: one virtual cluster per row, whole GPUs, no run-time limits.
+"""Microsoft Philly jobs as CSV. Each row has one virtual cluster and whole GPUs, and there are no run-time limits.
 
 The trace is msr-fiddle/philly-traces (CC-BY-4.0), described in Jeon et al., "Analysis of Large-Scale
 Multi-Tenant GPU Clusters for DNN Training Workloads", ATC'19; the four columns are AdaptDL's conversion.
@@ -21,9 +21,9 @@ FIELDS = (
 
 
 def parse(path: Path) -> Trace:
-    """All jobs of the file; queue and slice are the virtual cluster. Only totals are known: `pods` is 0.
+    """Read all jobs of the file. Queue and slice are the virtual cluster. Only totals are known, so `pods` is 0.
 
-    Raises InputError when the file is no such table.
+    Raises InputError if the file is not such a table.
     """
     table = read_table(path, FIELDS)
     queue, queues = coded(table.texts["vc"])

@@ -46,11 +46,11 @@ class _Job(msgspec.Struct):
 
 
 def parse(path: Path) -> Trace:
-    """The jobs with GPUs that ran; queue and slice are the virtual cluster.
+    """Read the jobs with GPUs that ran. Queue and slice are the virtual cluster.
 
-    A job's run time is the sum of its attempts with known start and end; its GPUs are those of the last attempt. Which
-    servers the job got was the scheduler's choice, so only the total of GPUs is kept. Raises InputError when the file
-    is no such list.
+    A job's run time is the sum of its attempts with known start and end. Its GPUs are those of the last attempt. The
+    scheduler chose the servers of a job, so only the total of GPUs is kept. Raises InputError if the file is not such a
+    list.
     """
     with open_bytes(path) as stream:
         content = stream.read()
@@ -76,7 +76,7 @@ def parse(path: Path) -> Trace:
 
 
 def _span(path: Path, job: str, attempt: _Attempt) -> int:
-    """The run time of an attempt; 0 if unknown."""
+    """Return the run time of an attempt; 0 if unknown."""
     if attempt.start_time in (None, "", "None") or attempt.end_time in (None, "", "None"):
         return 0
     start, end = (_moment(path, job, name, getattr(attempt, name) or "") for name in ("start_time", "end_time"))

@@ -1,4 +1,4 @@
-"""Reading a workload from a file: the format, then the window, then time zero, then the slice."""
+"""Reads a workload from a file: first the format, then the window, time zero and the slice."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def read_workload(
     slice: str | None = None,
     window: tuple[int, int] | None = None,
 ) -> Workload:
-    """The jobs of the trace at `path`, in order of submission, ties in file order.
+    """Return the jobs of a trace in order of submission; equal submissions are in file order.
 
-    `format` is a name of `kant.workload.formats.FORMATS` (None: detected from the content). `slice` picks one trace,
-    workload or queue of a file that holds several. `window` (A, B) in microseconds keeps submissions A <= t < B on the
-    trace's own clock. Time zero (`origin`) is the first submission in the window over all queues of the file, so that
-    slices of one cluster share a clock; traces that merely share a file have separate clocks. A replica without its
-    base job is left out, too. Raises InputError, and nothing else, for input that cannot be used.
+    `format` is a name in `kant.workload.formats.FORMATS` (None: detected from the content). `slice` selects one trace,
+    workload or queue of a file with several. `window` (A, B), in microseconds on the trace's own clock, keeps
+    submissions A <= t < B. Time zero (`origin`) is the first submission in the window over all queues of the file, so
+    that slices of one cluster share a clock. Traces that only share a file have separate clocks. A replica without its
+    base job is left out. Raises InputError, and no other error, for invalid input.
     """
     return _cut(path, _parsed(path, format), slice, window)
 
@@ -43,9 +43,9 @@ def read_parts(
     slice: str | None = None,
     window: tuple[int, int] | None = None,
 ) -> list[tuple[Workload, tuple[int, int]]]:
-    """Cut the trace of `read_workload` by time into `parts` with about equally many jobs: every part with its window.
+    """Cut the trace of `read_workload` by time into `parts` with about equally many jobs; return each with its window.
 
-    Jobs submitted at the same time stay together. Each part has its own time zero, as if nothing had preceded it.
+    Jobs submitted at the same time stay together. Each part has its own time zero, as if no job had preceded it.
     Raises InputError if a part would be empty.
     """
     trace = _parsed(path, format)
@@ -60,7 +60,7 @@ def read_parts(
 
 
 def whole(trace: Trace, path: Path) -> Workload:
-    """All jobs of a trace that has one clock, in order of submission; `path` is its name. Raises InputError."""
+    """Return all jobs of a trace with one clock, in order of submission. `path` is its name. Raises InputError."""
     return _cut(path, trace, None, None)
 
 
@@ -73,7 +73,7 @@ def _parsed(path: Path, format: str | None) -> Trace:
 
 
 def _cut(path: Path, trace: Trace, slice: str | None, window: tuple[int, int] | None) -> Workload:
-    """The jobs of a slice and a window, with their time zero."""
+    """Return the jobs of a slice and a window, with their time zero."""
     keep = np.ones(len(trace.jobs), dtype=np.bool_)
     chosen = _slice_mask(path, trace, slice)
     if trace.apart:

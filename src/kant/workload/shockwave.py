@@ -1,4 +1,4 @@
-"""Training jobs whose batch size changes, as in Shockwave: every run of epochs with one batch size and one duration.
+"""Training jobs whose batch size changes, as in Shockwave: each run of epochs has one batch size and one duration.
 
 Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic Adaptation in Machine Learning", NSDI'23
 (arXiv 2210.00093; artifact under MIT): its traces, with the epochs that its own generator assigns.
@@ -25,7 +25,7 @@ from kant.workload.workload import make_workload
 
 EPOCHS = "epochs_batch_size:seconds:count"
 OTHER_SAMPLES = 50_000
-"""Samples in an epoch of an unknown model; this only decides the granularity of its steps."""
+"""Samples in an epoch of an unknown model. They only determine the granularity of its steps."""
 MOST_EPOCHS, MOST_BATCH = 10**7, 10**6
 LEAST_S, MOST_S = 1e-3, 1e7
 """The range of the duration of an epoch, in seconds."""
@@ -45,9 +45,9 @@ _RUN = re.compile(r"(\d{1,9}):(\d{1,9}(?:\.\d{1,9})?):(\d{1,9})", re.ASCII)
 
 
 def parse(path: Path) -> Trace:
-    """All traces of the file, each a slice with its own clock; the run time of a job is that of all its epochs.
+    """Read all traces of the file, each as a slice with its own clock. A job's run time is the time of all its epochs.
 
-    Raises InputError when the file is no such table.
+    Raises InputError if the file is not such a table.
     """
     jobs, traces = _read(path)
     trace, names = coded(traces)
@@ -69,15 +69,15 @@ def parse(path: Path) -> Trace:
 
 
 def is_shockwave(path: Path) -> bool:
-    """Whether the first line of a file names the columns of this format."""
+    """Return whether the first line of a file names the columns of this format."""
     with open_text(path) as stream:
         return EPOCHS in stream.readline(4096)
 
 
 def read_adaptive(path: Path, slice: str | None = None) -> list[AdaptiveJob]:
-    """The jobs of one trace of the file with their epochs, in file order, from time zero of the trace on.
+    """Return the jobs of one trace of the file with their epochs, in file order, from the trace's time zero on.
 
-    Raises InputError when the file is no such table, or has several traces and `slice` selects none of them.
+    Raises InputError if the file is not such a table, or has several traces and `slice` selects none of them.
     """
     jobs, traces = _read(path)
     names = sorted(set(traces))
@@ -91,7 +91,7 @@ def read_adaptive(path: Path, slice: str | None = None) -> list[AdaptiveJob]:
 
 
 def adaptive_text(jobs: Sequence[AdaptiveJob], trace: str) -> str:
-    """The jobs as a table of this format."""
+    """Return the text of a table of this format with these jobs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["trace", "job", "arrival_s", "gpus", "model", "mode", "epochs", "duration_s", EPOCHS])

@@ -42,17 +42,17 @@ SHORTEST_S, STEP_S, STEPS = 720.0, 174.5, 100
 LOG_MEAN, LOG_DEVIATION = 8.05, 0.74
 """Mean and standard deviation of the logarithm of run times in seconds, as in the trace for 32 GPUs."""
 TOO_SHORT_S = 1000.0
-"""Shorter jobs keep their batch size under Accordion."""
+"""Jobs shorter than this keep their batch size under Accordion."""
 SMALL_PART = 0.3
-"""The first part of a job's epochs, in which it keeps the small batch size regardless of Accordion."""
+"""The first part of a job's epochs, in which the small batch size is used even under Accordion."""
 MOST_JOBS = 100_000
 
 
 def draw(jobs: int, interval: float, seed: int) -> list[AdaptiveJob]:
     """Draw `jobs` jobs with arrivals `interval` seconds apart on average. Raises InputError for values out of range.
 
-    Half of them adapt by Accordion and half by the gradient noise scale. Only models and batch sizes are drawn whose
-    speed is known at every batch size that the job may reach.
+    Half of them adapt by Accordion, and half by the gradient noise scale. Only models and batch sizes are drawn whose
+    speed is known at every batch size that the job may use.
     """
     if not 1 <= jobs <= MOST_JOBS:
         raise InputError("--jobs", f"a whole number from 1 to {MOST_JOBS:,}", jobs)
@@ -86,7 +86,7 @@ def _is_known(model: str, mode: Mode, first: int, gpus: int) -> bool:
 
 
 def _epochs(model: str, mode: Mode, first: int, gpus: int, declared: float) -> tuple[EpochRun, ...]:
-    """The profile of a job: its epochs at the first batch size fill the declared run time."""
+    """Return the profile of a job. At the first batch size its epochs fill the declared run time."""
     measured = EPOCH_S[model, gpus]
     steps = int(declared * SAMPLES[model] / first / measured[first])
     count = max(1, math.ceil(steps / steps_of_epoch(SAMPLES[model], first)))

@@ -1,4 +1,4 @@
-"""Slurm's accounting as `sacct -P` prints it: a line for each job, columns separated by '|', named by the first line.
+"""Slurm's accounting as printed by `sacct -P`: a line per job, columns separated by '|', named by the first line.
 
 Columns and their formats are those of sacct(1) of Slurm 24.05. A job's nodes are the pods of a gang.
 """
@@ -26,7 +26,7 @@ COMMAND = (
     "sacct -a -X -P -S 2026-10-01 -E now --units=M "
     "-o JobID,User,Account,Partition,Submit,Eligible,Start,Elapsed,Timelimit,State,NNodes,AllocTRES,JobName"
 )
-"""A command that prints a trace with all the columns that `read_sacct` uses."""
+"""A command that prints a trace with all columns that `read_sacct` uses."""
 
 QUEUES = ("Account", "Partition", "QOS")
 NEEDED = ("JobID", "Submit", "Elapsed", "State", "AllocTRES")
@@ -52,12 +52,12 @@ class _Job:
 
 
 def read_sacct(path: Path, *, queue: str | None = None, cpu_jobs: bool = False) -> Workload:
-    """The accounted jobs that ran, in order of submission, with what was left out in `notes`.
+    """Read the accounted jobs that ran, in order of submission. `notes` says what was left out.
 
-    `queue` is the column of QUEUES that names a job's queue; None: the first one present. Jobs without GPUs are left
-    out unless `cpu_jobs`. A job that could not start when it was submitted, such as one with a dependency, counts as
-    submitted when it became `Eligible`; a job that still runs counts with its run time so far. Raises InputError naming
-    the line and the column that is wrong.
+    `queue` is the column of QUEUES that names a job's queue (None: the first that is present). Jobs without GPUs are
+    left out unless `cpu_jobs`. A job that could not start when it was submitted, such as one with a dependency, counts
+    as submitted when it became `Eligible`. A job that still runs counts with its run time so far. Raises InputError,
+    which names the line and the invalid column.
     """
     left_out: Counter[str] = Counter()
     jobs = sorted(_jobs(path, queue, cpu_jobs, left_out), key=lambda job: job.submit)
@@ -68,7 +68,7 @@ def read_sacct(path: Path, *, queue: str | None = None, cpu_jobs: bool = False) 
 
 
 def workload_of(name: str, jobs: list[_Job], notes: tuple[str, ...]) -> Workload:
-    """The workload of these jobs, which are in order of submission."""
+    """Return the workload of these jobs, which are in order of submission."""
     queue, queues = coded([job.queue or "default" for job in jobs])
     user, users = coded([job.user for job in jobs])
     title, titles = coded([job.title for job in jobs])
@@ -139,7 +139,7 @@ def _jobs(path: Path, queue: str | None, cpu_jobs: bool, left_out: Counter[str])
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The cells of each line by column name, with the line number."""
+    """Yield the cells of each line by column name, with the line number."""
     with open_text(path) as stream:
         header = stream.readline().rstrip("\r\n").rstrip("|").split("|")
         missing = [name for name in NEEDED if name not in header]
@@ -166,7 +166,7 @@ def _read(where: str, cells: dict[str, str], name: str, parse: Callable[[str], i
 
 
 def _moment(text: str) -> int:
-    """Microseconds after 1970 of an ISO date, taken as UTC, or of seconds (SLURM_TIME_FORMAT=%s)."""
+    """Return an ISO date (taken as UTC) or seconds (SLURM_TIME_FORMAT=%s) in microseconds since 1970."""
     if text.isascii() and text.isdecimal():
         return int(text) * SECOND
     moment = datetime.fromisoformat(text)
@@ -175,7 +175,7 @@ def _moment(text: str) -> int:
 
 
 def _duration(text: str) -> int:
-    """Microseconds of `[DD-[HH:]]MM:SS`."""
+    """Return a duration `[DD-[HH:]]MM:SS` in microseconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
         if text in _NEVER:
@@ -186,17 +186,17 @@ def _duration(text: str) -> int:
 
 
 def _limit(text: str) -> int:
-    """A run-time limit; -1 if there is none or it is the partition's."""
+    """Return a run-time limit; -1 if there is none, or if it is that of the partition."""
     return -1 if text in (*_NEVER, "UNLIMITED", "INVALID", "Partition_Limit") else _duration(text)
 
 
 def _tres(text: str) -> dict[str, str]:
-    """The trackable resources: `cpu=64,mem=480G,gres/gpu=8`."""
+    """Parse the trackable resources: `cpu=64,mem=480G,gres/gpu=8`."""
     return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
 
 
 def _gpus(text: str) -> int:
-    """GPUs of all nodes together: the sum over GPU types if Slurm prints no total."""
+    """Return the GPUs of all nodes together: the sum over GPU types if Slurm prints no total."""
     tres = _tres(text)
     if "gres/gpu" in tres:
         return int(tres["gres/gpu"])
@@ -204,12 +204,12 @@ def _gpus(text: str) -> int:
 
 
 def _cpu(text: str) -> int:
-    """Thousandths of a core of all nodes together."""
+    """Return the cores of all nodes together, in thousandths of a core."""
     return int(_tres(text).get("cpu", "0")) * 1000
 
 
 def _memory(text: str) -> int:
-    """MiB of all nodes together, from an amount such as `480G` or `1.5T`."""
+    """Return the MiB of all nodes together, from an amount such as `480G` or `1.5T`."""
     amount = _tres(text).get("mem", "0")
     unit = amount[-1:] if amount[-1:] in "KMGTP" else ""
     return math.ceil(float(Decimal(amount.removesuffix(unit))) * _MEMORY[unit])

@@ -1,7 +1,7 @@
 """The Standard Workload Format, version 2.2, of the Parallel Workloads Archive.
 
-Feitelson's definition: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. Each line has 18 numbers
-(-1: unknown); lines that begin with ';' are comments, some of them `Key: value` headers.
+Feitelson's definition: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. Each line has 18 numbers (-1:
+unknown). Lines that begin with ';' are comments; some of them are `Key: value` headers.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _ALLOWED = b"0123456789+-.eE \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class SwfLog:
-    """A log as written: the headers in file order, and the columns that were read, as floats by name.
+    """A log as written: the headers in file order, and the columns that were read, by name, as floats.
 
-    Times are seconds and memory KB, as in the file; whole numbers are exact (all are below 2^53).
+    Times are seconds and memory is KB, as in the file. Whole numbers are exact, since all are below 2^53.
     """
 
     header: tuple[tuple[str, str], ...]
@@ -66,7 +66,7 @@ class SwfLog:
 
 
 def read_log(path: Path, names: tuple[str, ...] = NAMES) -> SwfLog:
-    """The columns `names` of the log at `path`. Raises InputError naming the first invalid line and field."""
+    """Return the columns `names` of a log. Raises InputError, which names the first invalid line and field."""
     at = [NAMES.index(name) for name in names]
     header: list[tuple[str, str]] = []
     parts: dict[str, list[Floats]] = {name: [] for name in names}
@@ -84,7 +84,7 @@ def read_log(path: Path, names: tuple[str, ...] = NAMES) -> SwfLog:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """The file in pieces of whole lines."""
+    """Yield the file in pieces of whole lines."""
     rest = b""
     with open_bytes(path) as stream:
         while block := stream.read(_CHUNK):
@@ -114,7 +114,7 @@ def _strip_comments(chunk: bytes, header: list[tuple[str, str]]) -> bytes:
 
 
 def _numbers(data: bytes) -> Floats | None:
-    """The numbers of `data`, one row for each line; None if a line is not 18 numbers in their ranges."""
+    """Return the numbers of `data`, one row per line; None if a line does not have 18 numbers in their ranges."""
     if data.translate(None, _ALLOWED):
         return None
     text = np.frombuffer(data, dtype=np.uint8)
@@ -142,7 +142,7 @@ def _numbers(data: bytes) -> Floats | None:
 
 
 def _blame(path: Path, chunk: bytes, first: int) -> InputError:
-    """The error of the first line in `chunk` that is not 18 numbers in their ranges."""
+    """Return the error of the first line in `chunk` that does not have 18 numbers in their ranges."""
     for number, line in enumerate(chunk.split(b"\n"), start=first):
         text = line.decode("latin-1").strip(" \t\r")
         if text.startswith(";"):
@@ -165,12 +165,12 @@ _USED = (
 
 
 def parse(path: Path) -> Trace:
-    """All jobs of the log; a job of p processors is a gang of p one-GPU pods without placement constraints.
+    """Read all jobs of the log. A job of p processors is a gang of p one-GPU pods without placement constraints.
 
-    Processors are those allocated, or requested if that is unknown. Requested memory is ignored, because a cluster
-    given as `NxG` has no limit of memory. Jobs without a submission, a run time or a processor are dropped, as are the
-    parts (status 2-4) of a job that has a line of its own; `notes` says how many. Raises InputError when the file is no
-    such log.
+    The allocated processors count, or the requested ones if those are unknown. Requested memory is ignored, because a
+    cluster given as `NxG` has no memory limit. Jobs without a submission, a run time or a processor are left out, and
+    so are the parts (status 2-4) of a job that has its own line; `notes` says how many. Raises InputError if the file
+    is not such a log.
     """
     columns = read_log(path, _USED).columns
     processors = np.where(columns["allocated"] > 0, columns["allocated"], columns["requested"])
@@ -209,7 +209,7 @@ def parse(path: Path) -> Trace:
 
 
 def _check_once(path: Path, numbers: Floats) -> None:
-    """Raises InputError naming the line of a job number that occurs a second time."""
+    """Raise InputError, which names the line, if a job number occurs a second time."""
     if len(np.unique(numbers)) == len(numbers):
         return
     seen: set[int] = set()
@@ -231,7 +231,7 @@ def _microseconds(seconds: Floats) -> Ints:
 
 
 def _numbered(column: Floats, unknown: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Codes of a column of numbers, in order of first appearance; -1 is called `unknown`."""
+    """Return codes of a column of numbers, in order of first appearance. The name for -1 is `unknown`."""
     values, first, inverse = np.unique(column.astype(np.int64), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -241,7 +241,7 @@ def _numbered(column: Floats, unknown: str) -> tuple[NDArray[np.int32], tuple[st
 
 
 def _ids(numbers: Ints) -> list[str]:
-    """Job numbers as texts. Repeated numbers, of jobs of which only the parts have lines, get a suffix."""
+    """Return job numbers as texts. Repeated numbers (of jobs of which only the parts have lines) get a suffix."""
     if len(np.unique(numbers)) == len(numbers):
         parts = np.split(numbers, range(_IDS, len(numbers), _IDS))  # in parts, so that texts lie close in memory
         return [str(number) for part in parts for number in part.tolist()]

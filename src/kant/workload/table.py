@@ -1,4 +1,4 @@
-"""Reads a CSV table into columns of exact integers; errors name the line and the field."""
+"""Reads a CSV table into columns of exact integers. Errors name the line and the field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kant.model.units import SECOND
 Ints = NDArray[np.int64]
 
 MAX_TIME = 100_000_000_000 * SECOND
-"""The longest time and span that a trace may hold (3,170 years): sums of two still fit 64 bits."""
+"""The longest time and span in a trace (3,170 years): sums of two of them still fit into 64 bits."""
 MAX_GPUS = 10_000_000
 MAX_WHOLE = 10**15
 
@@ -33,11 +33,11 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column of a table. `whole` numbers are kept as they are, `seconds` become microseconds.
+    """One column of a table. `whole` numbers are stored unchanged; `seconds` become microseconds.
 
-    A `moment` is an ISO date and time, such as `2020-06-09 18:41:01` or with an offset from UTC, and becomes
-    microseconds after 1970; without an offset it counts as UTC. `low` and `high` bound the kept integer. `default`
-    replaces an empty cell and an absent column; None makes both an error.
+    A `moment` is an ISO date and time, such as `2020-06-09 18:41:01` or with an offset from UTC. It becomes
+    microseconds since 1970; without an offset it counts as UTC. `low` and `high` bound the stored integer. `default`
+    replaces an empty cell and a missing column; if it is None, both are errors.
     """
 
     name: str
@@ -61,9 +61,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns of a file. A missing column holds the default (numbers) or is absent (texts).
+    """The columns of a file. A missing column has the default value (numbers) or is not there (texts).
 
-    `lines` has the line of each row; None if the file has no lines.
+    `lines` has the line number of each row; None if the file has no lines.
     """
 
     rows: int
@@ -72,14 +72,14 @@ class Table:
     lines: Ints | None = None
 
     def place(self, row: int) -> str:
-        """The location of a row, for error messages: its line, or its number from 1."""
+        """Return the location of a row for error messages: its line number, or its row number from 1."""
         return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
 
 def parse_number(field: Field, text: str) -> int:
-    """The integer that `text` stands for. Decimal fractions are exact, seconds are rounded half to even.
+    """Return the integer that `text` stands for. Decimal fractions are exact; seconds are rounded half to even.
 
-    Raises ValueError when the text is no number of the field's kind and range.
+    Raises ValueError if the text is not a number of the field's kind and range.
     """
     if field.kind == "moment":
         return _moment(field, text.strip())
@@ -118,11 +118,11 @@ def _moment(field: Field, text: str) -> int:
 def read_table(
     path: Path, fields: Sequence[Field], *, strict: bool = False, header: Sequence[str] | None = None
 ) -> Table:
-    """The columns `fields` of the CSV at `path`; the first row names the columns, in any order.
+    """Return the columns `fields` of a CSV file, whose first row names the columns in any order.
 
-    Other columns are skipped, or refused when `strict`. A file without a header row needs the names of its columns as
-    `header`. Raises InputError for anything that is not such a table: no header, missing or repeated columns, rows of
-    another width, cells that a Field does not allow.
+    Other columns are skipped, or refused if `strict`. For a file without a header row, `header` has the names of its
+    columns. Raises InputError for any other table: without a header, with missing or repeated columns, with rows of
+    another width, or with cells that a Field does not allow.
     """
     with open_text(path) as stream:
         reader = csv.reader(stream, strict=True)
@@ -133,12 +133,12 @@ def read_table(
 
 
 def header_names(row: Sequence[str]) -> list[str]:
-    """Column names as they are compared: without surrounding blanks."""
+    """Return column names without surrounding blanks, as they are compared."""
     return [name.strip() for name in row]
 
 
 def check_header(where: str, header: Sequence[str], fields: Sequence[Field], strict: bool) -> None:
-    """Raises InputError unless `header` names each required field, and none twice."""
+    """Raise InputError unless `header` names each required field, and none twice."""
     known = {field.name for field in fields}
     missing = [field.name for field in fields if field.default is None and field.name not in header]
     if missing:
@@ -178,7 +178,7 @@ def _read(
 
 
 def _batches(path: Path, reader: Iterator[list[str]], width: int) -> Iterator[tuple[list[int], list[list[str]]]]:
-    """Rows of `width` cells with their line numbers, in batches; blank lines are skipped."""
+    """Yield rows of `width` cells with their line numbers, in batches. Blank lines are skipped."""
     while True:
         lines: list[int] = []
         rows: list[list[str]] = []
@@ -196,7 +196,7 @@ def _batches(path: Path, reader: Iterator[list[str]], width: int) -> Iterator[tu
 
 
 class _Memo(dict[str, int]):
-    """Parsed cells by their text: most columns of a trace hold few distinct texts."""
+    """Parsed cells by their text, since most columns of a trace have few distinct texts."""
 
     def __init__(self, parse: Callable[[str], int]) -> None:
         self.parse = parse
@@ -224,7 +224,7 @@ def _allowed(field: Field, text: str) -> bool:
 
 
 def cell_error(path: Path, line: int, field: Field, got: object) -> InputError:
-    """The error for a cell that `field` does not allow."""
+    """Return the error for a cell that `field` does not allow."""
     return InputError(f"{path}, line {line}, field {field.name}", field.expected, got)
 
 
@@ -243,7 +243,7 @@ def _empty() -> Ints:
 
 
 def coded(texts: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
-    """Codes of `texts` and the distinct texts in order of first appearance."""
+    """Return the codes of `texts`, and the distinct texts in order of first appearance."""
     codes: dict[str, int] = {}
     column = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int64, count=len(texts))
     return column, tuple(codes)
@@ -252,9 +252,9 @@ def coded(texts: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
 def check_once(
     path: Path, field: str, ids: Sequence[str], expected: str, place: Callable[[int], str], rows: Sequence[int] = ()
 ) -> None:
-    """Raise InputError naming the file, the place and the identifier, if one of `ids` occurs a second time.
+    """Raise InputError, which names the file, the location and the identifier, if one of `ids` occurs twice.
 
-    `rows` are the rows of the identifiers, from 0 (empty: all), and `place` gives the location of a row.
+    `rows` are the rows of the identifiers from 0 (empty: all rows), and `place` returns the location of a row.
     """
     if len(set(ids)) == len(ids):
         return
@@ -266,7 +266,7 @@ def check_once(
 
 
 def made_unique(ids: Iterable[str], mark: str) -> list[str]:
-    """Make identifiers unique: repetitions get the mark and a number that makes them new."""
+    """Make identifiers unique: a repeated one gets the mark and a number that make it new."""
     wanted = list(ids)
     taken, times = set(wanted), dict[str, int]()
     if len(taken) == len(wanted):

@@ -14,10 +14,10 @@ ROOT = "cluster"
 
 
 def proportional(workload: Workload, gpus: int) -> QueueConfig:
-    """The queues of `workload` under one root, with nominal quotas that sum to `gpus`, and no limits.
+    """Return the queues of a workload under one root, with nominal quotas whose sum is `gpus`, and without limits.
 
     Quotas are whole GPUs by largest remainder, at least one each if there are as many GPUs as queues. Raises InputError
-    for a queue name that a file of tenants cannot hold.
+    for a queue name that a file of tenants cannot contain.
     """
     codes = np.unique(workload.queue).tolist()
     for code in codes:

@@ -123,14 +123,14 @@ _EXPECTED = {
 
 
 def read_tenants(path: Path) -> QueueConfig:
-    """The tenants that the file at `path` describes. Raises InputError when it cannot be used."""
+    """Return the tenants in a file. Raises InputError if the file is invalid."""
     with open_text(path) as stream:
         text = stream.read()
     return parse_tenants(str(path), text)
 
 
 def parse_tenants(where: str, text: str) -> QueueConfig:
-    """The tenants that `text` describes; `where` is its path, for error messages. Raises InputError."""
+    """Return the tenants that `text` describes. `where` is its path, for error messages. Raises InputError."""
     file = parse_toml(where, text, QueueFile, _EXPECTED)
     queues = tuple(_queue(f"{where}, [[queue]] {number}", table) for number, table in enumerate(file.queue, start=1))
     prices: list[tuple[str, int]] = []
@@ -195,7 +195,7 @@ def _quota(where: str, table: QuotaTable) -> Quota:
 
 
 def parse_amount(where: str, resource: Resource, text: str) -> int:
-    """Milli-GPUs, milli-cores or MiB: `64` GPUs, `0.5` cores, `512GiB`. Raises InputError."""
+    """Parse an amount in milli-GPUs, milli-cores or MiB: `64` GPUs, `0.5` cores, `512GiB`. Raises InputError."""
     number: int | float | str = text
     if re.fullmatch(r"[0-9]{1,16}", text, re.ASCII):
         number = int(text)
@@ -205,7 +205,7 @@ def parse_amount(where: str, resource: Resource, text: str) -> int:
 
 
 def _thousandths(where: str, expected: str, value: int | float | str) -> int:
-    """Thousandths of the unit of `value`. Raises InputError unless they are a whole number below 2^53."""
+    """Return a value in thousandths of its unit. Raises InputError unless this is a whole number below 2^53."""
     milli = Fraction(-1)
     if not isinstance(value, str) and abs(value) < MAX_AMOUNT:  # infinity and NaN compare false
         milli = Fraction(str(value)) * 1000

@@ -11,7 +11,7 @@ from kant.model.tenant import Queue, QueueConfig, Quota
 
 
 def text_of(queue_config: QueueConfig) -> str:
-    """The file of these queues and prices; `tenants_file` reads the same queues and prices from it."""
+    """Return the file of these queues and prices. `tenants_file` reads the same queues and prices from it."""
     lines = [line for queue in queue_config.queues for line in (*_queue(queue), "")]
     if queue_config.prices:
         lines += ["[prices]", *(f"{_said(model)} = {_amount(price)}" for model, price in queue_config.prices), ""]
@@ -51,13 +51,13 @@ def _quota(quota: Quota) -> list[str]:
 
 
 def duration(micros: int) -> str:
-    """A duration as files and objects write it, rounded up to the millisecond."""
+    """Return a duration in the form used in files and objects, rounded up to the millisecond."""
     milli = -(-micros // 1000)
     return f"{milli // 1000}s" if milli % 1000 == 0 else f"{milli}ms"
 
 
 def _amount(milli: int) -> str:
-    """Thousandths as a number with at most three decimals."""
+    """Return thousandths as a number with at most three decimals."""
     whole, rest = divmod(milli, 1000)
     return f"{whole}.{rest:03}".rstrip("0") if rest else f"{whole}"
 

@@ -1,4 +1,4 @@
-"""A Trace: the content of one file as a reader found it, before a window or a slice of it becomes a Workload."""
+"""A Trace: the content of one file as a reader found it, before a window or a slice becomes a Workload."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kant.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """`jobs` in file order, with submissions on the trace's own clock (so not necessarily sorted).
+    """`jobs` are in file order, with submissions on the trace's own clock, so they may be unsorted.
 
-    `slices` is each job's code into `names`. If `apart`, the slices are separate traces that only share a file, each
-    with a clock of its own, and exactly one must be chosen; otherwise they are the queues of one cluster. `slice_kind`
-    is the word for a slice.
+    `slices` has each job's code in `names`. If `apart`, the slices are separate traces that only share a file: each has
+    its own clock, and exactly one must be chosen. Otherwise they are the queues of one cluster. `slice_kind` is the
+    word for a slice.
     """
 
     jobs: Workload

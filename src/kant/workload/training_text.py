@@ -1,7 +1,7 @@
 """The description of a job's training: a TOML file, or a few words in a cell of a trace.
 
-A file has the fields of `Training`. `model` names one of MODELS, whose fields can then be omitted. A cell has the model
-and fields as words: `mixtral-8x7b tensor=8 expert=8`.
+A file has the fields of `Training`. `model` names one of MODELS; that model's fields can then be omitted. A cell has
+the model and fields as words: `mixtral-8x7b tensor=8 expert=8`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODELS = {
     # arXiv 2401.04088, table 1
     "mixtral-8x7b": Training(32, 4096, 14_336, 4096, heads=32, kv_heads=8, experts=8, top_k=2),
 }
-"""Models whose authors have published their dimensions."""
+"""Models whose authors have published the dimensions."""
 
 _NEEDED = ("layers", "width", "hidden")
 _MOST = {"layers": 10_000, "tensor": 100_000, "expert": 100_000, "pipeline": 10_000, "micro_batches": 100_000}
@@ -30,7 +30,7 @@ _LARGEST = 10_000_000
 
 
 def read_training(path: Path) -> Training:
-    """The training that a TOML file describes. Raises no error but InputError, which names the field."""
+    """Return the training that a TOML file describes. Raises InputError, which names the field, and no other error."""
     from kant.files import open_text  # most trainings are words, not files
 
     with open_text(path) as stream:
@@ -39,7 +39,7 @@ def read_training(path: Path) -> Training:
 
 
 def parse_training(where: str, words: str) -> Training | None:
-    """The training that the words of a cell describe; None for an empty cell. Raises InputError."""
+    """Return the training that the words of a cell describe; None for an empty cell. Raises InputError."""
     if not words.strip():
         return None
     values: dict[str, object] = {}
@@ -54,14 +54,14 @@ def parse_training(where: str, words: str) -> Training | None:
 
 
 def training_text(training: Training | None) -> str:
-    """The words of a cell that describe a training; empty for None."""
+    """Return the words of a cell that describe a training; empty for None."""
     if training is None:
         return ""
     return " ".join(f"{name}={value}" for name, value in msgspec.structs.asdict(training).items())
 
 
 def training_of(where: str, values: dict[str, object]) -> Training:
-    """The training with these fields, after checking that they are consistent."""
+    """Return the training with these fields, after checking that they are consistent."""
     named = values.get("model")
     if named is not None and (not isinstance(named, str) or named not in MODELS):
         raise InputError(f"{where}, field model", f"one of {', '.join(MODELS)}", named)

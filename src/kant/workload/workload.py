@@ -16,23 +16,23 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """`n` jobs in order of submission (ties in file order). All columns have length `n`; times are in µs.
+    """`n` jobs in order of submission (equal ones in file order). All columns have length `n`. Times are microseconds.
 
-    `pods` is 0 if the trace gives only a total: then `gpus` is that total and the simulator shapes the gang to the
-    cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod (`milli`: per GPU). `limit` is
-    the user's run-time limit, `due` the time by which the job should be done (-1: none). `overhead` is the time that
-    the interval-overhead speed model charges. `queue`, `user`, `title` (the owner's name for the job) and `models` are
-    codes into `queues`, `users`, `titles` and `model_sets`. `base_job` is the row of the job that this one is a burst
-    replica of (-1: none), a row before it. `preemptible` is 0 if the scheduler may not stop the job. `within` is the
-    fabric level at which one domain should hold the gang (1 + its index in LEVELS, 0: none), and `within_required` is 1
-    if one must. `island` is 1 if the GPUs of each pod must lie in one NVLink island. `mig` is a code into `profiles`:
-    the MIG profile of which each pod requests one instance (empty: none; else `gpus` is 1 and `milli` 1000). `segment`
-    consecutive pods must lie in one domain of the level `segment_within` (0 and 0: none). `affinity` is the affinity
-    group (a code into `affinities`), and `apart`, `apart_required` and `near` are the constraints relative to it, with
-    levels as in `within`. `floor` is the minimum number of pods of an elastic gang (0: it needs all of them).
-    `training` is what a job trains (a code into `trainings`; None: unknown). `after` has a row for each dependency of
-    one job on another, which must end successfully before the first one arrives: the rows of the two. `origin` is time
-    zero on the trace's own clock: the first submission that the window keeps, before slicing.
+    `pods` is 0 if the trace gives only a total: then `gpus` is that total, and the simulator shapes the gang to the
+    cluster's nodes. Otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod (`milli`: per GPU). `limit` is
+    the user's run-time limit, `due` the time by which the job should end (-1: none). `overhead` is the time that the
+    speed model of interval overhead adds. `queue`, `user`, `title` (the owner's name for the job) and `models` are
+    codes into `queues`, `users`, `titles` and `model_sets`. `base_job` is the row, which comes earlier, of the job
+    whose burst replica this is (-1: none). `preemptible` is 0 if the scheduler may not stop the job. `within` is the
+    fabric level at which one domain should contain the gang (1 + its index in LEVELS, 0: none); `within_required` is 1
+    if one must. `island` is 1 if the GPUs of each pod must be in one NVLink island. `mig` is a code into `profiles`:
+    the MIG profile of which each pod requests one instance (empty: none; otherwise `gpus` is 1 and `milli` 1000).
+    `segment` consecutive pods must be in one domain of the level `segment_within` (0 and 0: none). `affinity` is the
+    affinity group (a code into `affinities`); `apart`, `apart_required` and `near` are the constraints relative to it,
+    with levels as in `within`. `floor` is the minimum number of pods of an elastic gang (0: all pods). `training` is
+    what a job trains (a code into `trainings`; None: unknown). `after` has a row for each dependency: the rows of a job
+    and of the job that must succeed before it arrives. `origin` is time zero on the trace's own clock: the first
+    submission that the window keeps, before slicing.
     """
 
     name: str
@@ -82,12 +82,12 @@ class Workload:
 
     @property
     def total_gpus(self) -> Ints:
-        """Whole GPUs of each job over all its pods (a share counts as one)."""
+        """Return the whole GPUs of each job over all its pods; a share counts as one."""
         return self.gpus * np.maximum(self.pods, 1)
 
     def take(self, rows: Ints | NDArray[np.bool_]) -> Workload:
-        """The jobs at `rows` (indices or a mask), in that order. A replica without its base job becomes an ordinary
-        job, and dependencies on absent jobs are dropped."""
+        """Return the jobs at `rows` (indices or a mask), in that order. A replica without its base job becomes an
+        ordinary job. Dependencies on missing jobs are dropped."""
         index: Ints = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64, copy=False)
         columns: dict[str, Any] = {name: _taken(getattr(self, name), index) for name in COLUMNS}
         if (columns["base_job"] >= 0).any():
@@ -111,17 +111,17 @@ COLUMNS = (
 
 @lru_cache(maxsize=1024)
 def _same(value: int, length: int) -> Ints:
-    """A column of one value for all jobs, stored once and read-only."""
+    """Return a column of one value for all jobs, stored once and read-only."""
     return np.broadcast_to(np.int64(value), length)
 
 
 def only_value(column: Ints) -> int | None:
-    """The value that all jobs have, if the column is stored once; otherwise None."""
+    """Return the value of all jobs if the column is stored once; otherwise None."""
     return int(column[0]) if column.strides == (0,) and len(column) else None
 
 
 def _once(column: Ints) -> Ints:
-    """The same column, stored once if all jobs have one value."""
+    """Return the same column, stored once if all jobs have the same value."""
     return _same(int(column[0]), len(column)) if len(column) and (column == column[0]).all() else column
 
 
@@ -131,7 +131,7 @@ def _taken(column: Ints, index: Ints) -> Ints:
 
 
 def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns: object) -> Workload:
-    """A Workload with defaults for omitted columns: whole GPUs, no CPU or memory, one queue, no limit."""
+    """Return a Workload. Omitted columns get defaults: whole GPUs, no CPU or memory, one queue, no limit."""
     n = len(submit)
     defaults: dict[str, int] = {
         "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "due": -1, "priority": 0,

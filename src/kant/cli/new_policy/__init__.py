@@ -13,10 +13,10 @@ from kant.model.errors import DISTRIBUTION, InputError
 from kant.scheduler.registry import TAG, is_offered
 
 USUAL = {"order": "fifo", "discipline": "best-effort", "placement": "best-fit"}
-"""For each kind of policy, the one that the profile of a new policy of another kind uses."""
+"""For each kind of policy, the one used in the profile of a new policy of another kind."""
 
 LONGEST = 40
-"""The most characters of a name."""
+"""The maximum number of characters of a name."""
 
 
 def write_package(name: str, kind: str, folder: Path) -> list[Path]:

@@ -45,9 +45,9 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """The result of binding the pod `uid` of a workload. `pod` is the pod if it was read and was bound.
+    """The result of binding the pod `uid` of a workload. `pod` is the pod as read back, if it was read and was bound.
 
-    `code` is the HTTP status (0: none), or the word of a RefusedError. `notes` are annotations sent with the binding.
+    `code` is the HTTP status (0: none), or the `word` of a RefusedError. `notes` are the binding's annotations.
     """
 
     workload: Workload
@@ -65,7 +65,7 @@ class Binder:
     """Sends bindings. Each result is added to `results` and wakes the driver's loop.
 
     `leaving` has, by node, the uids of pods that must be gone before another pod is bound to the node. No pod may be
-    bound to a node in `closed`, and no pod with GPUs to a node in `short`, which has lost GPUs that pods hold.
+    bound to a node in `closed`. No pod with GPUs may be bound to a node in `short`, which has lost GPUs that pods hold.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Binder:
         return slot.node not in self.closed and not (slot.demand.gpus and slot.node in self.short)
 
     def left(self, uid: str) -> None:
-        """Record that a pod is gone, even if it was evicted before it was bound, so that no binding waits for it."""
+        """Record that a pod is gone, so that no binding waits for it. The pod may never have been bound."""
         for node in [node for node, pods in self.leaving.items() if uid in pods]:
             del self.leaving[node][uid]
             if not self.leaving[node]:

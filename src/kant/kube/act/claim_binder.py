@@ -2,7 +2,7 @@
 
 All claims of a workload are decided before the first is written, and all are written before the first pod is bound. The
 claims themselves are the only record: Kant withdraws each of its allocations that no bound or placed pod uses. So the
-outcome is the same whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
+outcome is the same after a refused write, a failed binding, the end of a pod, or a crash of the leader.
 
 Source: kube-scheduler's plugin DynamicResources (bindClaim, Unreserve), and the resource claim controller, which also
 withdraws the claims of ended pods.
@@ -37,7 +37,7 @@ from kant.kube.translate.volumes import ClaimName
 
 PATIENCE = 60.0  # seconds to wait for devices that are being freed
 GRACE = 5.0  # seconds after which a pod that was never seen counts as gone
-REST = 10.0  # seconds until the next attempt to attach a device
+REST = 10.0  # seconds until Kant checks again whether a device is attached
 LOOK = 0.5  # seconds between two searches for claims to withdraw
 
 
@@ -166,7 +166,7 @@ class ClaimBinder:
         return found
 
     def _has(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
-        """Whether a claim is allocated as decided, and reserved for the pods of `users`."""
+        """Whether a claim is allocated as planned, and reserved for the pods of `users`."""
         claim, plan = self.mirror.devices.claims.get(key), self.allocations.plans.get(key)
         if claim is None or claim.status.allocation is None or key in self.step.in_flight:
             return False

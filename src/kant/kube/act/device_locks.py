@@ -84,7 +84,7 @@ class DeviceLocks:
         self._held[node] = meta.uid, self.effects.clock()
 
     def _is_free(self, lock: str, node: str, uid: str) -> bool:
-        """Whether the pod `uid` may take a lock (text of the annotation): no other pod waits for devices under it."""
+        """Whether the pod `uid` may take a `lock` (an annotation's text): no other pod waits for devices with it."""
         stamp, _, name = lock.partition(",")
         try:
             since = microseconds(stamp, LOCK)
@@ -99,7 +99,7 @@ class DeviceLocks:
         if owner is None or owner.metadata.uid == uid:
             return True
         if not owner.spec.node_name and owner.spec.scheduler_name != self.scheduler:
-            return False  # about to be bound (an unbound pod of Kant's has a lock of the previous leader)
+            return False  # a foreign pod, about to be bound
         if owner.spec.node_name == node and not is_over(owner):
             return False  # even if it has its devices: the plugin reports them before it releases the lock
         return not self._is_allocating(owner.metadata.uid, node)

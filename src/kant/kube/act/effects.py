@@ -33,7 +33,7 @@ ELSEWHERE = "volume-elsewhere"
 
 
 class RefusedError(Exception):
-    """A pod cannot have what it needs before it is bound: a sentence says why, `word` names what the pod lacks."""
+    """Something that a pod needs before it is bound is missing. A sentence says why; `word` names what is missing."""
 
     def __init__(self, slot: Slot, sentence: str, word: str) -> None:
         super().__init__(sentence)
@@ -103,7 +103,7 @@ class Step(Generic[Key]):
         self._begun: dict[Key, tuple[str, ...]] = {}  # by key: the object versions that the last effect replaces
 
     def is_unseen(self, key: Key, version: str) -> bool:
-        """Whether an effect began on this version of its object whose outcome the watch does not show yet."""
+        """Whether an effect on this version of its object has begun, and the watch does not show the outcome yet."""
         return version in self._begun.get(key, ())
 
     def replaced(self, key: Key, version: str) -> None:
@@ -111,7 +111,7 @@ class Step(Generic[Key]):
         self._begun[key] = (*self._begun.get(key, ()), version)
 
     def begin(self, key: Key, work: Work, version: str = "") -> bool:
-        """Begin an effect on this `version` of an object. False: one is in flight, or the last outcome is unseen.
+        """Begin an effect on this `version` of an object. False: one is in flight, or the last outcome is not seen yet.
 
         For an effect without a version one call is enough: transient failures are retried until it is carried out.
         """
@@ -121,7 +121,7 @@ class Step(Generic[Key]):
         if version:
             self._begun.pop(key, None)
             self._begun[key] = (version,)
-            if len(self._begun) > REMEMBERED:  # without this version, at worst a write is repeated
+            if len(self._begun) > REMEMBERED:  # the worst effect of a forgotten version is a repeated write
                 del self._begun[next(iter(self._begun))]
         self._put(key, work)
         return True

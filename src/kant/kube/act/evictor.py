@@ -40,7 +40,7 @@ class Eviction:
 
 
 class Evictor:
-    """Evicts pods. `refused` collects the refused evictions, `done` those that have been requested for all pods."""
+    """Evicts pods. `refused` collects the refused evictions, `done` the evictions whose requests have all been sent."""
 
     def __init__(self, effects: Effects, mirror: Mirror) -> None:
         self.effects = effects
@@ -48,7 +48,7 @@ class Evictor:
         self.mirror = mirror
         self.refused: deque[Eviction] = deque()
         self.done: deque[Eviction] = deque()
-        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # the pod refused, and why
+        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # the refused pod, and why
 
     def start(self, eviction: Eviction) -> None:
         self.step.begin(eviction, partial(self._carry_out, eviction))
@@ -72,7 +72,7 @@ class Evictor:
                     await self._evict(pod, dry_run=True, patience=0.0)
                 eviction.protected = ""
             asked = (self._evict(pod, dry_run=False, patience=PATIENCE) for pod in pods)
-            answers = await asyncio.gather(*asked, return_exceptions=True)  # no reports while a request is in flight
+            answers = await asyncio.gather(*asked, return_exceptions=True)  # wait until no request is in flight
             for error in filter(None, answers):
                 raise error
             self.done.append(eviction)

@@ -20,5 +20,5 @@ async def open_gate(effects: Effects, pod: Pod) -> None:
 
 
 def asks(pod: Pod) -> bool:
-    """Whether a pod only asks when it would start (`lead/trials.py`), and is never bound."""
+    """Whether a pod is only a question when it would start (see `lead/trials.py`). Such a pod is never bound."""
     return any(gate.name == TEST_GATE for gate in pod.spec.scheduling_gates)

@@ -62,7 +62,7 @@ class KubeExecutor(PlanExecutor):
         self.evictions += self._by.values()
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
-        """Return the decisions without starts that would fail even after their preemptions, and without the latter.
+        """Return the decisions, except starts that would fail even after their preemptions, and these preemptions.
 
         A job that the plan starts on the nodes of victims that now stay is submitted again.
         """
@@ -129,7 +129,7 @@ class KubeExecutor(PlanExecutor):
             workload.after = self._kept_from(start.job)
 
     def _kept_from(self, job: str) -> frozenset[str]:
-        """Return the uids of leaving pods whose zone or other domain the job must avoid by its pod anti-affinity."""
+        """Return the uids of leaving pods whose zones, or other domains, the job's pod anti-affinity excludes."""
         state, translation = self.core.state, self.workloads.translation
         rules = state.live[state.rows[job]].rules
         kept = {one.pod_class for own in rules for one in own.anti_affinity if one.topology != HOST}
@@ -171,7 +171,7 @@ class KubeExecutor(PlanExecutor):
         workload.phase = Phase.REJECTED
         self.workloads.transitions.fits_nowhere(workload)
         kept = self.workloads.transitions.kept_by_filters(workload)
-        if kept:  # the job might fit without the filters
+        if kept:  # without the node filters the job might fit
             self.workloads.messages.say(workload, kept, UNSCHEDULABLE)
         else:
             self.held.append((workload, reject))
@@ -201,7 +201,7 @@ class KubeExecutor(PlanExecutor):
         return [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
 
     def unplace(self, job: str, why: str) -> None:
-        """Make a started job wait again, because `why` prevents its placement. A job with a bound pod stays started."""
+        """Make a started job wait again, because `why` prevents its placement. Nothing is done if one pod is bound."""
         workload = self.workloads.by_job.get(job)
         if workload is None or workload.phase is not Phase.PLACED or any(slot.bound for slot in workload.slots):
             return

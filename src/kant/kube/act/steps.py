@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """A pod is bound once it has its volumes, claims and device lock. Evictions do not wait for any of these."""
+    """The kinds of requests. A pod is bound once it has its volumes, claims and device lock; evictions do not wait."""
 
     def __init__(self, effects: Effects, mirror: Mirror, translation: Translation) -> None:
         self.effects = effects
@@ -49,7 +49,7 @@ class Steps:
         return self._volumes
 
     def locks(self, node: str) -> DeviceLocks | None:
-        """Return the device locks if HAMi has registered devices on `node`, else None; imported with the first."""
+        """Return the device locks if HAMi has registered devices on `node`, else None. Imported on first use."""
         view = self.mirror.nodes.get(node)
         if view is None or not (view.metadata.annotations or {}).get(REGISTER):
             return None

@@ -39,7 +39,7 @@ TAKEN = "volume-taken"
 
 @dataclass(slots=True)
 class Asked:
-    """A request for a claim's volume at `node`, made at `since` (monotonic seconds). `seen`: the claim has shown it."""
+    """A request for a claim's volume at `node`, made at `since` (monotonic seconds). `seen`: the watch has shown it."""
 
     node: str
     since: float
@@ -115,7 +115,7 @@ class VolumeBinder:
     # --- local volumes, created in advance -------------------------------------------------------------------------
 
     def _is_kept(self, claim: k.Claim, slot: Slot) -> bool:
-        """Reserve the volume chosen for a claim, for the volume controller to bind. Returns False: not yet bound."""
+        """Reserve the volume chosen for a claim; the volume controller binds both. Returns whether they are bound."""
         meta, name = claim.metadata, self.local.chosen[key_of(claim)]
         volume = self.mirror.volumes.get(name)
         if volume is None or not fits(volume, claim):
@@ -129,7 +129,7 @@ class VolumeBinder:
         return False
 
     def _of(self, volume: k.PersistentVolume, ref: dict[str, str] | None) -> Work:
-        """Return the work that writes `ref` as the claim of a volume; None: the volume is for no claim."""
+        """Return the work that makes `ref` the claim to which a volume belongs (None: the volume belongs to none)."""
         meta = volume.metadata
         marks = {BOUND_BY_CONTROLLER: "yes" if ref is not None else None}
         change = {

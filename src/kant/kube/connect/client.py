@@ -87,7 +87,7 @@ class ApiClient:
         self.concurrency = concurrency
         self.timeout = timeout
         self._renewal = Renewal(config, on_trouble)
-        self._away = time.monotonic()  # when the server was last unavailable; at first unknown, so now
+        self._away = time.monotonic()  # when the server was last unavailable; unknown at first, so the time of creation
         self._unanswered_at = float("-inf")  # when a guarded request that was sent last ended without a response
 
     async def __aenter__(self) -> Self:
@@ -278,7 +278,7 @@ class ApiClient:
             raise self._lost("GET", path, error) from error
 
     def _session(self) -> Session:
-        """Return the session for watches and proxies, imported on first use: short commands do not need it."""
+        """Return the session for watches and proxies. Imported on first use, since short commands need none."""
         if self._opened is None:
             from kant.kube.connect.session import Session
 
@@ -286,7 +286,7 @@ class ApiClient:
         return self._opened
 
     async def _judged(self, path: str, error: ApiError) -> ApiError:
-        """Return the error; a transient one instead if it is a 403 of a starting server that has no roles yet."""
+        """Return the error. A 403 of a server that has just started and has no roles yet becomes a transient error."""
         if error.code != 403 or path.startswith(READY) or not BY_ROLES.search(error.message):
             return error
         try:

@@ -25,7 +25,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 class Config:
     """An API server, and how to connect to it and authenticate.
 
-    `source` says, for messages, where this was read. `ca` is PEM text; None: the CAs of the system.
+    `source` says in messages where the configuration was read. `ca` is PEM text; None: the CAs of the system.
     `certificate` and `key` are PEM text of a client certificate.
     """
 

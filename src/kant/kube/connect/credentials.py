@@ -26,7 +26,7 @@ class Credentials:
 
     @property
     def header(self) -> str | None:
-        """The last known value of the header `Authorization`; None: send none."""
+        """The value of the header `Authorization` from the last renewal. None: no such header is sent."""
         return self._header
 
     async def renew(self) -> None:

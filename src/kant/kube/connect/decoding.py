@@ -46,7 +46,7 @@ def decoded(raw: bytes, view: type[T], what: str) -> T:
 
 
 def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> ListPage[T]:
-    """Return a page of a list. Objects that cannot be decoded go to `on_malformed`. ApiError: `raw` is no page."""
+    """Return a page of a list. Objects that cannot be decoded go to `on_malformed`. ApiError if `raw` is no page."""
     try:
         return decoder(ListPage[view]).decode(raw)  # type: ignore[valid-type]
     except msgspec.ValidationError:

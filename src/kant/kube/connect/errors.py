@@ -8,8 +8,8 @@ import re
 class ApiError(Exception):
     """A rejection by the API server, or no response (`code` 0: it is unknown whether a write happened).
 
-    `reason` is the server's word (Conflict, Forbidden, …); for code 0 it is Kant's, such as Unreachable, Certificate,
-    Lost, Timeout or Malformed. `retry_after`: seconds that the server asks to wait; None: unspecified.
+    `reason` is the server's reason (Conflict, Forbidden, …). For code 0 it is set by Kant: Unreachable, Certificate,
+    Lost, Timeout or Malformed. `retry_after`: the seconds that the server asks the client to wait; None: unspecified.
     """
 
     def __init__(self, code: int, reason: str, message: str, retry_after: float | None = None) -> None:

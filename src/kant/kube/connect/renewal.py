@@ -1,4 +1,4 @@
-"""Renewal of credentials. A failure at the start is an error for a person to fix; later ones may be transient."""
+"""Renewal of credentials. If the first attempt fails, a person must act; later failures may be transient."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tickets: a question to the leader proves that its sender may read the leader's Lease, which contains the ticket.
+"""Tickets: a caller proves to the leader that it may read the leader's Lease, because the Lease contains the ticket.
 
 The API server removes the caller's credentials from a request that it forwards to a Service, so the leader does not
-learn the caller's identity. The ticket itself is never sent: the question is signed with it.
+learn who asks. The ticket itself is never sent: it is the key with which the question is signed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 
 PATH = "/v1/asked/"
-"""The path at which the leader answers, followed by the word of the question."""
+"""The path at which the leader answers. The name of the question follows it."""
 
 PROOF = "proof"
 """The last parameter of the question: the signature of everything before it."""

@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         self.began = True
-        if self._answer is None:  # data that no request has asked for
+        if self._answer is None:  # data although no request is in flight
             self.abort()
             return
         try:
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    """At most `size` connections to one server. The one used last is reused first, so that few stay open."""
+    """At most `size` connections to one server. The connection used last is reused first, so that few stay open."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext | None, name: str | None, size: int) -> None:
         self._address = (host, port)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class CsiMirror:
     """`drivers` are those that report their storage capacity (`storageCapacity`). `limits` has, by node and driver, how
-    many volumes may be attached; `attached` has names of attachments by node. `version` counts all changes."""
+    many volumes may be attached; `attached` has, by node, the names of attachments. `version` counts all changes."""
 
     drivers: dict[str, None] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ REMEMBERED = 10_000
 
 
 class FollowedKind(NamedTuple):
-    """The view as which objects of a kind are decoded, and functions that record one changed object, or all objects."""
+    """The type as which objects of a kind are decoded, and functions that record one changed object or all objects."""
 
     view: type[Any]
     change: Callable[[str, Any], object]
@@ -34,11 +34,11 @@ class DeviceMirror:
     claim, `gone` those of the last deleted pods that used one. `holders` has the claims to which a device is allocated,
     `ours` the claims that Kant has allocated.
 
-    `touched` has changed claims. `rules` has the DeviceTaintRules; `is_new`: rules, slices or classes have changed.
+    `touched` has the changed claims. `rules` has the DeviceTaintRules. `is_new`: rules, slices or classes have changed.
 
-    `served` has the class that provides an extended resource. `extended` has the claims for extended resources of pods
-    without a node: they are also in `claims`, without a uid until they are created. `on_served` is called when classes
-    begin or cease to provide extended resources.
+    `served` has, by extended resource, the class that provides it. `extended` has the claims for extended resources of
+    pods without a node. They are also in `claims`, without a uid until they are created. `on_served` is called when
+    classes begin or cease to provide extended resources.
 
     `kinds` has, by plural, the view of each followed kind and the functions that record one change or all objects.
     """
@@ -99,7 +99,7 @@ class DeviceMirror:
         if kind != "deleted":
             self.claims[key] = claim
             self._hold(claim, True)
-        elif key in self.extended:  # the pod still needs it: it may be created again
+        elif key in self.extended:  # the pod still needs the claim, which may be created again
             self.claims[key] = self.extended[key].claim(version=f"after {claim.metadata.resource_version}")
         if kind == "deleted" or before is None or _relevant(before) != _relevant(claim):
             self.touched[key] = None
@@ -181,6 +181,6 @@ class DeviceMirror:
 
 
 def _relevant(claim: ResourceClaim) -> tuple[object, ...]:
-    """Return the parts of a claim that decide whether waiting pods can use it."""
+    """Return what decides whether waiting pods can use a claim."""
     meta = claim.metadata
     return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.allocation, len(claim.status.reserved_for)

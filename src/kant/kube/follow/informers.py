@@ -59,7 +59,7 @@ CLASSES = f"{STORAGE}/storageclasses"
 DEVICES = "/apis/resource.k8s.io/v1"
 DEVICE_KINDS = {"deviceclasses": "classes", "resourceslices": "slices", "resourceclaims": "claims"}
 INSTALLED = 30.0  # seconds between two searches for missing kinds
-OWN_INSTALLED = 2.0  # the same if a kind of Kant is missing; Queues also whenever a pod arrives
+OWN_INSTALLED = 2.0  # the same for Kant's own kinds; the arrival of a pod also starts a search for Queues
 ABSENT = 5.0  # seconds until the missing object of a group is read again
 GROUPS = 5.0  # seconds to wait at the start until the objects of groups have been read
 
@@ -74,7 +74,7 @@ FORBIDDEN = {
     PROVISIONING_PATHS: "pods that consume a ProvisioningRequest are not scheduled",
     TAINT_RULES_PATHS: "devices are allocated regardless of DeviceTaintRules",
 }
-"""By the paths of an optional kind: what does not work while Kant may not read that kind."""
+"""What does not work while Kant may not read an optional kind, by the kind's paths."""
 
 T = TypeVar("T")
 Trouble = Callable[[ApiError | InputError], None]
@@ -103,7 +103,7 @@ class Informers:
     def __post_init__(self) -> None:
         mirror = self.mirror
         self.groups: dict[str, Unstructured | None] = {}
-        self.read: dict[GroupRef, None] = {}  # groups read since a caller last emptied this
+        self.read: dict[GroupRef, None] = {}  # groups read since a caller last emptied this dict
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
         self.pods.skips = waits_elsewhere(mirror.schedulers) if mirror.schedulers else None
@@ -140,7 +140,7 @@ class Informers:
         return self._reflector(kind, path, view, store.change, store.replace)
 
     def _of_devices(self, kind: str, plural: str) -> Reflector[Any]:
-        """Return the reflector of a DRA kind. Few clusters have such objects: the view is imported with the first."""
+        """Return the reflector of a DRA kind. Few clusters have such objects: the first one imports their type."""
         mirror = self.mirror
 
         def change(what: str, item: Any) -> None:
@@ -264,7 +264,7 @@ class Informers:
                     tasks.create_task(late.run())
             looked = [kind for kind in self._absent if is_due or kind == QUEUES]
             found = [kind for kind in looked if await self._add(kind)]
-            if QUEUES in found and not is_due:  # Kant's other kinds are installed with it
+            if QUEUES in found and not is_due:  # Kant's other kinds are installed together with Queue
                 found += [
                     kind for kind in OWN_KINDS if kind in self._absent and kind != QUEUES and await self._add(kind)
                 ]
@@ -339,7 +339,7 @@ class Informers:
         return paths[0] if paths else ""
 
     def _without(self, reflector: Reflector[Any], what: str, error: ApiError | InputError) -> None:
-        """Continue without a kind that Kant may not read or the cluster lacks, and report the consequences, `what`."""
+        """Continue without a kind that Kant may not read or the cluster lacks. Report `what`, the consequences."""
         storage = what == NO_STORAGE
         if not isinstance(error, ApiError) or error.code not in ((403,) if storage else (403, 404)):
             self.on_trouble(error)

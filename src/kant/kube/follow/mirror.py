@@ -1,4 +1,4 @@
-"""The mirror: the latest objects of the API server, by kind, and what has changed since the last look.
+"""The mirror: the latest objects of the API server, by kind, and the changes that the driver has not processed yet.
 
 The mirror does not depend on the scheduler. Reflectors update it, in the order of the watch; the driver reads it and
 empties the sets of changed objects. A repeated or late change only adds an object to such a set again.
@@ -39,7 +39,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether all containers of a pod have ended, so that its resources on the node are free."""
+    """Whether the pod has ended (Succeeded or Failed), so that its resources on the node are free."""
     return pod.status.phase in ENDED
 
 
@@ -48,17 +48,17 @@ class Mirror:
     """`pods` are by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a
     node's pods. `version` counts relevant changes of pods and nodes, `volume_version` changes of volumes.
 
-    `bound_here` has the nodes of pods that Kant has bound, until the watch shows them, and `notes_here` the annotations
-    sent with the bindings. Disruption `budgets` and `claims` are by (namespace, name), `volumes` and `storage_classes`
-    by name; `unreadable` has the paths of claims, volumes and classes that Kant may not read. `users` has the uids of
-    the pods that use a claim, `selected` the claims whose volume is being provisioned for a node.
+    `bound_here` has the nodes of pods that Kant has bound, until the watch shows the bindings; `notes_here` has the
+    annotations sent with them. Disruption `budgets` and `claims` are by (namespace, name), `volumes` and
+    `storage_classes` by name. `unreadable` has the paths of claims, volumes and classes that Kant may not read. `users`
+    has the uids of the pods that use a claim, `selected` the claims whose volume is being provisioned for a node.
 
-    `touched` has the changed pods by uid (a deleted pod as it was last), `resized` the uids of pods whose requests
+    `touched` has the changed pods by uid (a deleted pod in its last version), `resized` the uids of pods whose requests
     changed; `nodes_touched` has names, `budgets_touched` and `objects_touched` (kind, namespace, name).
-    `claims_touched` has claims that changed, or whose volume or class changed. In the affinity of pods, names of
-    namespaces (`namespaces`) replace selectors by labels. `serves_devices`: the cluster has the API of dynamic resource
-    allocation; `unreadable_devices` has its paths that Kant may not read. Every change of a waiting pod is relevant if
-    its scheduler is in `schedulers`: repeated reports on other pods are ignored. With none, every change counts.
+    `claims_touched` has claims that changed, or whose volume or class changed. `namespaces` replaces, in the affinity
+    of pods, selectors of namespaces by names. `serves_devices`: the cluster has the API of dynamic resource allocation;
+    `unreadable_devices` has its paths that Kant may not read. Only of waiting pods of `schedulers` is every change
+    relevant; of other pods, reports without news are ignored. Empty: every change counts.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Mirror:
         return True
 
     def _is_same(self, before: Pod, now: Pod) -> bool:
-        """Whether nothing relevant has changed in a pod that is on its node, or waits for another scheduler."""
+        """Whether nothing relevant has changed in a pod that is bound, or that waits for another scheduler."""
         at, ours = now.spec.node_name, self.schedulers
         if before.spec.node_name != at or not (at or (ours and now.spec.scheduler_name not in ours)):
             return False
@@ -232,7 +232,7 @@ class Mirror:
 
     @property
     def storage(self) -> Storage:
-        """A view of claims, volumes, classes and nodes, which shows their later changes too."""
+        """A live view of claims, volumes, classes and nodes: it shows later changes, too."""
         return Storage(self.claims, self.volumes, self.storage_classes, self.nodes, not self.unreadable)
 
     def _claim_changed(self, key: ClaimName, before: Claim | None, now: Claim | None) -> None:

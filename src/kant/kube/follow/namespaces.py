@@ -52,6 +52,6 @@ class Namespaces:
         self.relabelled = True
 
     def again(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Return, updated, those of these pods that now select other namespaces than before."""
+        """Return the updated version of each of these pods that now selects other namespaces than before."""
         asking = (pod for pod in pods if pod.spec.affinity is not None)
         return [now for pod in asking if (now := self.resolved(pod)) is not pod]

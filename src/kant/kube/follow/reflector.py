@@ -45,8 +45,8 @@ class Reflector(Generic[T]):
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
     after each list with all objects: objects missing from it are gone. `on_malformed(metadata, sentence)` is called for
     an object that cannot be decoded, which is then left out; `on_trouble(error)` for every error that causes a wait.
-    With `once` nothing is watched. `fields` is a field selector. `later`, if given, imports the view with the first
-    object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
+    With `once` nothing is watched. `fields` is a field selector. `later`, if given, imports the objects' type with the
+    first object; until then `view` decodes empty lists and bookmarks. Lines for which `skips` is true are left out.
     """
 
     client: ApiClient
@@ -80,11 +80,11 @@ class Reflector(Generic[T]):
         return self.clock() - self._received_at
 
     def has_seen(self, version: str) -> bool:
-        """Whether `sink` or `on_replace` has had all changes up to a resourceVersion."""
+        """Whether `sink` or `on_replace` has received all changes up to this resourceVersion."""
         return self._version.isdigit() and int(version) <= int(self._version)
 
     async def run(self) -> None:
-        """Follow the objects, with `once` only list them. Else ends only if cancelled, or if a callback raises."""
+        """Follow the objects until cancelled, or until a callback raises. With `once`, list them and return."""
         while True:
             try:
                 if not self._version:
@@ -100,7 +100,7 @@ class Reflector(Generic[T]):
                 await self._pause(getattr(error, "retry_after", None))
 
     async def _pause(self, asked: float | None) -> None:
-        """Wait at least `asked` s, longer each time, with jitter: many clients must not return together."""
+        """Wait at least `asked` seconds, longer each time, with jitter, so that many clients do not return together."""
         await asyncio.sleep(max(asked or 0.0, self._wait * self.rng.uniform(0.5, 1.0)))
         self._wait = min(self._wait * 2, LONGEST_WAIT)
 
@@ -147,7 +147,7 @@ class Reflector(Generic[T]):
 
     def _take(self, line: bytes) -> None:
         if self.skips is not None and self.skips(line):
-            return  # no version to note: a watch from an earlier version sends the object again
+            return  # its version need not be noted
         try:
             event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
         except msgspec.DecodeError as error:
@@ -169,7 +169,7 @@ class Reflector(Generic[T]):
             self.sink(change, event.object)
 
     def _take_odd(self, line: bytes, error: msgspec.DecodeError | None) -> None:
-        """Handle an error from the server, or an object that does not match its view."""
+        """Handle an error from the server, or an object that cannot be decoded as `view`."""
         try:
             event = decoder(Event[msgspec.Raw]).decode(line)
         except msgspec.DecodeError as broken:

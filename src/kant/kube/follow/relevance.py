@@ -47,7 +47,7 @@ def waits_elsewhere(schedulers: Collection[str]) -> Callable[[bytes], bool]:
 
 
 def relevant_of_pod(pod: Pod) -> tuple[object, ...]:
-    """Return the relevant parts of a pod: not the messages of its conditions, which are for people."""
+    """Return the relevant parts of a pod. The messages of its conditions are not among them: people read them."""
     meta, status = pod.metadata, pod.status
     states = [(one.type, one.status, one.reason, one.last_transition_time) for one in status.conditions]
     return replace(meta, resource_version="", generation=0), pod.spec, replace(status, conditions=()), states

@@ -18,7 +18,7 @@ space_name: Callable[[Any], tuple[str, str]] = attrgetter("metadata.namespace", 
 
 
 def version(one: Any) -> object:
-    """Return a key that stays equal while an object is unchanged."""
+    """Return a key that changes whenever the object changes."""
     return one.metadata.resource_version or object()
 
 

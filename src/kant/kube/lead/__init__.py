@@ -1,1 +1,1 @@
-"""One replica: leader election, and the loop that schedules while it leads."""
+"""One replica of Kant: leader election, and the loop that schedules while the replica leads."""

@@ -1,4 +1,4 @@
-"""Applies the results of bindings and evictions to the workloads that they were for."""
+"""Applies the results of bindings and evictions to the workloads whose pods were bound or evicted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LeadershipLostError(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """Numbers of cycles, states built, pods bound, bindings refused, pods evicted, and gangs given up."""
+    """Numbers of cycles, states built, pods bound, bindings refused, pods evicted, and partly bound gangs given up."""
 
     cycles: int = 0
     builds: int = 0
@@ -97,7 +97,7 @@ class Answers:
             self.workloads.transitions.time_partial(workload)
             return
         if outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
-            self.workloads.mirror.apply_bindings([uid])  # the pod has lost its node in the core's state meanwhile
+            self.workloads.mirror.apply_bindings([uid])  # the core's state lost the pod's node meanwhile
         elif outcome is Outcome.ASTRAY and result.pod is not None:
             self.workloads.mirror.pod("modified", result.pod)
         elif outcome is Outcome.REFUSED and has_place:
@@ -111,7 +111,7 @@ class Answers:
         self.workloads.transitions.to_bind.append(workload)  # it may have another allocation by now
 
     def _take_eviction(self, eviction: Eviction) -> None:
-        """Report an eviction that has been requested for all of its victims."""
+        """Report an eviction that has been requested for all of its pods."""
         evicted = sum(len(pods) for _, pods in eviction.victims)
         self.counts.evicted += evicted
         self.telemetry.evicted(eviction.right, evicted)

@@ -1,9 +1,9 @@
 """What a leader has learned about expected starts: saved with its journals, and published on its Lease.
 
-The file is for a process that restarts on the same disk. A leader without this file starts from a ConfigMap (made by
-`kant export`) with what a Kant on one machine has learned, if there is one. The few numbers needed for answers are in
-an annotation of the Lease, which is written every few seconds anyway: so `kubectl kant` gives the same answer as the
-leader. They are valid only under the profile under which they were learned.
+The file is for a process that restarts on the same disk. A leader without the file starts from a ConfigMap, if there is
+one: `kant export` makes it from what Kant has learned on a single machine. The few numbers needed for answers are in an
+annotation of the Lease, which is written every few seconds anyway, so that `kubectl kant` answers as the leader does.
+They are valid only under the profile under which they were learned.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CalibrationStore:
         self.note = ""
         self.used = ""
         self.written = 0  # how often the file was written
-        self._elsewhere: SavedCalibration | None = None  # learned by another Kant installation, from the ConfigMap
+        self._elsewhere: SavedCalibration | None = None  # from the ConfigMap: what another installation learned
         self._last_use: SavedUse | None = None  # resource use of queues, as the last leader published it
         self._noted: tuple[int, int, int] = (0, 0, 0)
         self._kept: tuple[int, int, int] = (0, 0, 0)
@@ -82,11 +82,11 @@ class CalibrationStore:
             self._last_use = await use_on_lease(client, namespace)
 
     def restore(self, core: Core) -> None:
-        """Give the first core of this process what was learned, and what queues had used, before the process began."""
+        """Give the first core of this process what was learned, and what queues used, before the process started."""
         restore_calibration(core, self.read() or self._elsewhere, self._last_use)
 
     def put(self, core: Core, last: bool = False) -> None:
-        """Update the annotation, and write the file if the last write is EVERY seconds ago, with `last` at once."""
+        """Update the annotation. Write the file if the last write is EVERY seconds ago; at once if this is the last."""
         stands = learned_version(core)
         if stands != self._noted:
             self._noted, self.note = stands, note(core)
@@ -107,7 +107,7 @@ class CalibrationStore:
 
 
 def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
-    """Return a ConfigMap with a calibration from elsewhere, for the namespace in which Kant runs."""
+    """Return a ConfigMap with `saved`, for the namespace in which Kant runs."""
     packed = gzip.compress(msgspec.json.encode(saved), mtime=0)
     return config_map({"name": LEARNED, "namespace": namespace}, KEY, packed)
 
@@ -138,7 +138,7 @@ async def use_on_lease(client: ApiClient, namespace: str) -> SavedUse | None:
 async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:
     """Return the calibration on the leader's Lease; None if there is none for this profile.
 
-    None also under a profile that learns run times: only the leader knows these, so only it plans with them.
+    Also None under a profile that learns run times: only the leader knows the learned times, and plans with them.
     """
     if profile.estimates.learns:
         return None

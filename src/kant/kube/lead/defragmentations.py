@@ -1,8 +1,8 @@
 """Carries out the defragmentations that operators request (`kind: Defragmentation`), one after the other.
 
-The solver process computes the moves, in steps. Each step is proposed to the core, which checks it again, and uses the
-Eviction API. A user who stops the defragmentation prevents its next step. Before a step its jobs are counted as moved
-in the status, so that a new leader never moves more jobs than allowed.
+The solver process computes the moves, in steps. Each step is proposed to the core, which checks it again; its pods are
+evicted through the Eviction API. A user who stops the defragmentation prevents its next step. Before a step its jobs
+are counted as moved in the status, so that a new leader never moves more jobs than allowed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Defragmentations:
             yield one.asked.name, {"phase": one.phase, "moved": one.moved, "moves": moves, **one.facts}, wrong, one.why
 
     def turn(self, core: Core, workloads: Workloads, busy: bool) -> PlanProposed | None:
-        """Return the next step of the first unfinished object; None if none is due. `busy`: evictions are in flight."""
+        """Return the next step of the first unfinished Defragmentation, or None. `busy`: evictions are in flight."""
         self._follow()
         one = next((one for one in self.rounds.values() if one.phase not in FINAL), None)
         if one is None:
@@ -193,7 +193,7 @@ class Defragmentations:
             one.phase, one.why = "Moving", pays
 
     def _next(self, one: _Round, core: Core, workloads: Workloads) -> PlanProposed | None:
-        """Return the next step; None until the written status counts its jobs as moved, and at the end."""
+        """Return the next step. None until the written status counts its jobs as moved, and after the last step."""
         if not one.steps:
             one.facts["gfrAfter"] = self._gfr(one, core)
             one.ends("Done", f"{_jobs(one.moved)} moved")
@@ -209,8 +209,8 @@ class Defragmentations:
         return PlanProposed(core.now, "defragment", places)
 
     def _judge(self, one: _Round, core: Core, workloads: Workloads) -> None:
-        """Record, after all evictions are answered, which jobs of the step have moved and which stay; wait while pods
-        are leaving."""
+        """Once all evictions are answered and no pod is leaving any more, record which jobs of the step have moved and
+        which stay."""
         members, stay = workloads.members, dict[str, bool]()
         for job, pods in one.going.items():
             there = [uid for uid in pods if uid in self.mirror.pods]
@@ -244,7 +244,7 @@ class Defragmentations:
         )
 
     def _gfr(self, one: _Round, core: Core) -> str:
-        """Return, as text from 0.000 to 1.000, the share of the nodes to defragment that are partly used now."""
+        """Return the share of the nodes to defragment that are partly used now, as text from 0.000 to 1.000."""
         table, nodes = core.state.table, self._nodes(one, core)
         rows = [
             row

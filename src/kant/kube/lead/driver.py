@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from kant.kube.notify.status import Statuses
 
 PACE = 0.005  # minimum seconds between two cycles; the pause is also at least as long as the last cycle
-BREATH = 0.25  # the longest such pause: after a slow build, bindings are due
+BREATH = 0.25  # the longest such pause, since bindings are due after a slow build
 IDLE = 1.0  # seconds after which the loop runs again without a change
 
 
 class KubeDriver:
-    """Schedules for one replica. `run` ends only by an exception: LeadershipLostError, or that of a task."""
+    """Schedules for one replica. `run` ends only by an exception: LeadershipLostError, or the exception of a task."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class KubeDriver:
         self.rebuilding = Rebuilding(self.translation)
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
         self.proposals = Proposals(self.mirror, settings.solver, self._awake.set, lambda: self.state)
-        self._asked = asyncio.Event()  # set when the first pod arrives that only asks when it would start
+        self._asked = asyncio.Event()  # set by the first pod that only asks when it would start
         self.reports = Reports(settings, self.translation, recorder, self.telemetry)
         self._early: list[bytes] | None = None  # journal lines of a state built on standby; None: leading
 
     @cached_property
     def trials(self) -> Trials:
-        """Answers pods that only ask when they would start; imported when the first such pod appears."""
+        """Answers pods that only ask when they would start. Imported when the first such pod appears."""
         from kant.kube.lead.trials import Trials
 
         return Trials(self.translation, self.notifier, self.settings.forecaster, lambda: self.core)
@@ -123,7 +123,7 @@ class KubeDriver:
         await self.trials.run()
 
     def take_profile(self, profile: Profile) -> None:
-        """Use another profile from the next state on; that state is built at once."""
+        """Use `profile` from the next state on, which is built at once."""
         self.settings = dataclasses.replace(self.settings, profile=profile)
         self.translation.stale = True
         self._awake.set()
@@ -175,7 +175,7 @@ class KubeDriver:
     async def _stand_by(self, led: asyncio.Event) -> None:
         """Until `led` is set, build the state without writing anything, and rebuild it from time to time.
 
-        Then wait until the watch shows all bindings of the last leader; BehindError if it does not in time.
+        Then wait until the watch shows all bindings of the last leader. Raises BehindError if that takes too long.
         """
         while not led.is_set():
             if self.state is None or self.state.has_changes:
@@ -202,7 +202,7 @@ class KubeDriver:
         self.translation.queues.follow(core)  # what the last leader noted about queues is known now
         self.rebuilding.built_at = time.monotonic()
         for gang in state.workloads.partially_bound.in_part():
-            gang.partial = core.clock()  # this replica could not complete the gang until now
+            gang.partial = core.clock()  # on standby, this replica could not complete the gang
         self.take_changes()
         self.calibration_store.restore(core)
 
@@ -234,7 +234,7 @@ class KubeDriver:
             return IDLE  # a change wakes the loop
         state, steps, shadow = self.state, self.steps, bool(self.settings.shadow)
         if self.rebuilding.is_due(state.core, state.fleet):
-            if not (state.fleet.stale or shadow):  # claims that have just been written would be wasted
+            if not (state.fleet.stale or shadow):  # otherwise claims would be written in vain
                 steps.binder.pump(state.workloads.transitions.to_bind)
             if not self.rebuilding.is_stable(state.fleet) or steps.is_busy:
                 return QUIET / 4
@@ -245,7 +245,7 @@ class KubeDriver:
             state.look_at_filters()
         fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
         if fresh and state.workloads.reading.unread and state.workloads.reading.may_lack_places():
-            return IDLE  # no job may take what a gang needs whose group is not read yet; changes wake the loop
+            return IDLE  # a gang whose group is unread must not lose its capacity; changes wake the loop
         if self.translation.booked and state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())
         if not (shadow or self.translation.queues.presence.gone):  # otherwise a moved job could not start again
@@ -307,7 +307,7 @@ class KubeDriver:
         if self.counts.builds > 1:  # the previous state is garbage
             gc.unfreeze()
             gc.collect()
-        gc.freeze()  # otherwise a full collection visits the whole state, for a quarter of a second with 10,000 nodes
+        gc.freeze()  # otherwise a full collection visits the whole state: 0.25 s with 10,000 nodes
         self.rebuilding.built(now - zero, began)
         return True
 

@@ -1,11 +1,10 @@
-"""Leader election by a Lease: a leader knows by its own clock until when no other replica can lead.
+"""Leader election by a Lease: a leader knows by its own clock for how long no other replica can lead.
 
 A candidate takes over a lease only if the record has not changed for the whole duration by the candidate's own clock,
 so clocks of different machines are never compared. A leader counts from the moment when it *sent* its last successful
-renewal: the server cannot have changed the record earlier. It stops leading `renew_deadline` after that moment. If
-`renew_deadline + in_flight < duration`, every request that it sends while it leads, and gives up after `in_flight`
-seconds, ends before another replica may lead. If the network delays a binding longer, the API server rejects it by its
-token.
+renewal: the server cannot have changed the record earlier. The leader stops `renew_deadline` after that moment. Each of
+its requests ends at most `in_flight` seconds after it is sent. If `renew_deadline + in_flight < duration`, all of them
+end before another replica may lead. If the network delays a binding longer, the API server rejects it by its token.
 
 Source: client-go, tools/leaderelection; fencing tokens: M. Kleppmann, How to do distributed locking (2016).
 """
@@ -100,12 +99,12 @@ class Lease:
         self._in_trouble = False  # whether the last attempt failed
 
     def holds(self) -> bool:
-        """Whether a request sent now, and given up after `in_flight`, ends before another replica may lead."""
+        """Whether a request sent now, with the timeout `in_flight`, ends before another replica may lead."""
         return self._clock() < self._until
 
     @property
     def token(self) -> str:
-        """Identifies the leader and its term: bindings carry it, and the API server compares it with the Lease."""
+        """The identity of the leader and its term. Bindings carry it; the API server compares it with the Lease."""
         return f"{self.identity}/{self._transitions}"
 
     @property
@@ -128,7 +127,7 @@ class Lease:
             self.on_lost()
 
     async def release(self) -> None:
-        """Give up the lease so that another replica need not wait. First end every request that only a leader may send.
+        """Give up the lease, so that another replica need not wait. First end all requests that only a leader may send.
 
         A renewal in flight may have changed the record; then the write conflicts, and the record is read again.
         """
@@ -163,8 +162,8 @@ class Lease:
         return False
 
     def _pause(self) -> float:
-        """Return the seconds until a candidate tries again. A holder's time counts from when a candidate sees its
-        renewal, so candidates read often, and at once when it is up. If reading fails, they slow down.
+        """Return the seconds until a candidate tries again. The lease expires `_stands()` seconds after the candidate
+        saw the last renewal: it reads often, and at once when that time is up. If reading fails, it reads less often.
         """
         left = self._stands() - (self._clock() - self._seen_at)
         if self._in_trouble or left <= 0:
@@ -204,14 +203,14 @@ class Lease:
         try:
             await self._lead(msgspec.structs.replace(spec, renew_time=micro_now()))
         except ApiError:
-            await self._read()  # a write of ours may have succeeded, or another replica leads
+            await self._read()  # the failed write may have succeeded, or another replica leads
             if self._seen.spec.holder_identity != self.identity:
                 self._until = float("-inf")
             raise
         return True
 
     async def _lead(self, record: LeaseRecord) -> None:
-        """Write the record; leadership counts from when it was sent."""
+        """Write the record. Leadership counts from when the write was sent."""
         sent = self._clock()
         await self._write(record)
         self._transitions = record.lease_transitions or 0

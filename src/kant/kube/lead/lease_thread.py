@@ -21,7 +21,7 @@ Make = Callable[[ApiClient, Callable[[str], None], Callable[[Exception], None]],
 class LeaseThread:
     """Use as `async with LeaseThread(config, make, on_trouble, keep) as candidate: token = await candidate.elected()`.
 
-    At the end the Lease is given up, unless `keep()` is true then: it expires later.
+    At the end the Lease is given up, unless `keep()` returns true: then it expires later.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LeaseThread:
         await self._thread
 
     async def elected(self) -> str:
-        """Wait until this process leads; return the token of the term. Raises the exception of the thread."""
+        """Wait until this process leads; return the token of the term. Raises the exception that ended the thread."""
         await self._until(asyncio.shield(self._token))
         return self._token.result()
 

@@ -85,7 +85,7 @@ class LiveState:
 
     @cached_property
     def awaited_nodes(self) -> AwaitedNodes:
-        """Jobs that wait for nodes of autoscalers; imported with the first queue or job that does."""
+        """Jobs that wait for nodes of autoscalers. Imported with the first queue or job that waits for such nodes."""
         from kant.kube.reconcile.awaited_nodes import AwaitedNodes
 
         return AwaitedNodes(self.workloads, self.informers.listen_to_autoscalers)
@@ -99,7 +99,7 @@ class LiveState:
 
     @cached_property
     def saved_work(self) -> SavedWork:
-        """What running jobs would lose if stopped; imported with the first pod that states when its work was saved."""
+        """What running jobs would lose if stopped. Imported with the first pod that says when its work was saved."""
         from kant.kube.reconcile.saved_work import SavedWork
 
         return SavedWork(self.workloads)
@@ -164,7 +164,7 @@ class LiveState:
         if keys:
             workloads.settle_all(keys)
             self.look_up()
-        if self.translation.devices.has_other_homes:  # shared devices may be available elsewhere
+        if self.translation.devices.has_other_homes:  # other nodes may offer the shared devices
             self.rebuilding.look_soon()
         workloads.lost_places.retry_partially_bound()
         workloads.partially_bound.complete_all()  # so that the core decides after partially bound gangs are completed
@@ -264,7 +264,7 @@ class LiveState:
             self.counts.released += 1
 
     def _count_pods(self) -> None:
-        """Count, on nodes where pods came or left, the pods that the core does not know from a job."""
+        """On nodes where pods came or left, count the pods that belong to no job of the core."""
         transitions = self.workloads.transitions
         changed, transitions.changed = transitions.changed, {}
         if changed:

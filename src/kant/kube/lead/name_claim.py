@@ -1,11 +1,11 @@
-"""The claim on a scheduler name: if two Kant installations are to schedule the same pods, one of them waits.
+"""The claim on a scheduler name. If two installations of Kant are set up to schedule the same pods, one of them waits.
 
 Each installation has its Lease in its own namespace, so they do not see each other. The claim is another Lease, one per
 cluster: `kube-system/scheduler-name-NAME`. Its holder is a namespace, not a process: the leader in that namespace
-renews it, so a change of leader causes no wait. The claim is never given up, and lasts four times as long as a Lease,
-so that no other installation takes the name between two leaders.
+renews it, so a change of leader causes no wait. The claim is never given up, and expires only after four times the
+duration of a Lease: no other installation can take the name between two leaders.
 
-If this Lease may not be written, Kant continues without a claim, and reports that.
+If this Lease may not be written, Kant continues without a claim, and reports this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLAIMS = "kube-system"
 """The namespace of the claims: tenants cannot write there."""
 
 LONGER = 4
-"""Duration of a claim as a multiple of that of a Lease."""
+"""The duration of a claim, as a multiple of the duration of a Lease."""
 
 LOOK = 0.1  # seconds between checks that the waiting replica is still elected
 
@@ -36,8 +36,8 @@ LOOK = 0.1  # seconds between checks that the waiting replica is still elected
 class NameClaim:
     """Use as `async with NameClaim(...) as claim: if await claim.granted(elected): ...`.
 
-    `namespace` is that of this installation; `lease` has the duration, the renew deadline and the retry interval of its
-    own Lease (seconds). `on_taken` is called with the reason why this replica waits, or "" when it no longer waits.
+    `namespace` is that of this installation. `lease` has the duration, renew deadline and retry interval (seconds) of
+    this installation's own Lease. `on_taken` gets the reason why this replica waits, or "" when it no longer waits.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class NameClaim:
         await self._thread.__aexit__(kind, error, trace)
 
     async def granted(self, elected: Callable[[], bool]) -> bool:
-        """Wait until this namespace holds the name, or the claim is not accessible. False: `elected()` became false."""
+        """Wait until this namespace holds the name, or claims may not be written. False: `elected()` became false."""
         claimed = asyncio.ensure_future(self._thread.elected())
         try:
             while elected() and not self._waived and not claimed.done():
@@ -117,7 +117,7 @@ class NameClaim:
 
     def _trouble(self, error: Exception) -> None:
         if isinstance(error, InputError):
-            self._waived = False  # the claim is known again
+            self._waived = False  # the claim can be read again
             self._on_taken(str(error))
             self._on_trouble(error)
         elif isinstance(error, ApiError) and error.code in (403, 404, 422):

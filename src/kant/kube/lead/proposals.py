@@ -1,4 +1,4 @@
-"""Proposals of the solver: preemptions so that other jobs start or nodes become free, carried out one at a time."""
+"""Proposals of the solver: preemptions that let other jobs start or free whole nodes, carried out one at a time."""
 
 from __future__ import annotations
 

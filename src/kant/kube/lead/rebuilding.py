@@ -11,16 +11,16 @@ from kant.live.core import Core
 
 QUIET = 0.5  # seconds without a change of the nodes after which the state is rebuilt
 LONGEST_UNREST = 5.0
-FAILING = 2.0  # minimum seconds between two evaluations after nodes may pass more filters
+FAILING = 2.0  # minimum seconds between two evaluations of node filters
 STALE = 10.0  # seconds between two rebuilds on standby
 LEAST_WORK = 20.0  # minimum interval, as a multiple of the duration of the last build or evaluation
 
 
 class Rebuilding:
-    """`built_at`: when the last state was built (monotonic seconds); `change_at`: when the next rebuild is due (µs of
-    the run).
+    """`built_at`: when the last state was built (monotonic seconds). `change_at`: when the next rebuild is due (µs
+    since the run began).
 
-    `touched` are nodes that may fail fewer filters than before.
+    `touched`: nodes that may fail fewer filters than before.
     """
 
     def __init__(self, translation: Translation) -> None:
@@ -30,7 +30,7 @@ class Rebuilding:
         self.rest = STALE  # seconds until the next build on standby
         self._took = self._look_at = self._looked = 0.0
         self._improved_at = math.inf
-        self._unrest = self.stable_since = -1.0  # since when nodes change beyond the state; last change
+        self._unrest = self.stable_since = -1.0  # since when the state is stale; the last change
         self.touched: dict[str, None] = {}
         self._volume_version = 0
 
@@ -64,7 +64,7 @@ class Rebuilding:
         self._look_at, self._improved_at = self._looked + LEAST_WORK * (self._looked - began), math.inf
 
     def is_stable(self, fleet: Fleet) -> bool:
-        """Whether to rebuild now: nodes are unchanged for QUIET seconds, or have been changing for LONGEST_UNREST."""
+        """Whether to rebuild now: nodes have been unchanged for QUIET seconds, or changing for LONGEST_UNREST."""
         now = time.monotonic()
         if self._unrest < 0:
             self._unrest = self.stable_since = now
@@ -75,7 +75,7 @@ class Rebuilding:
         self.change_at = min(self.change_at, core.now + int(max(FAILING, LEAST_WORK * self._took) * 1e6))
 
     def look(self, core: Core, nodes: dict[str, None]) -> None:
-        """Schedule an evaluation if one of these changed `nodes` passes a filter again; only then may pods use it."""
+        """Schedule an evaluation if a changed node passes a filter again; until then no pod may use the node."""
         filters, mirror = self.translation.filters, self.translation.mirror
         if filters.failing:
             self.touched.update(nodes)

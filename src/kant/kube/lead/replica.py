@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kant.kube.serve.questions import LeaderQuestions
 
 OLDEST = (1, 29)
-"""The oldest supported API server: the policies that fence bindings are generally available since 1.30."""
+"""The oldest supported API server. The policies that reject bindings of former leaders are stable since 1.30."""
 
 REREAD = 5.0  # seconds between two reads of the profile file
 
@@ -57,7 +57,7 @@ LeaderAnswer = Callable[[KubeDriver, StartForecasts, "Question"], Awaitable[byte
 """Answers a question from the state of the leading driver, and from the forecasts made from that state."""
 
 Page = Callable[["LeaderQuestions", Config, str], "list[web.RouteDef]"]
-"""Returns the routes of the page, for an API server and the secret with which questions are signed."""
+"""Returns the routes of the web page, for an API server and the secret with which questions are signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ReplicaOptions(DriverSettings):
     context: str | None = None
     journal: Path | None = None
     journal_bytes: int = 3 << 30
-    """Limit of all journals together: below the size of the manifests' volume, since a full volume ends the pod."""
+    """Limit of all journals together. It is below the size of the manifests' volume: a full volume ends the pod."""
     leader_election: bool = True
     lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
     """Duration of the Lease, renew deadline, retry interval."""
@@ -82,7 +82,7 @@ class ReplicaOptions(DriverSettings):
     """Returns the routes of the web page; None: no page is served."""
     solver: Solver = no_solver
     answer: LeaderAnswer | None = None
-    """Answers `kubectl kant`, if probes are served."""
+    """Answers the questions of `kubectl kant`. Used only with `listen`."""
 
 
 def serve(options: ReplicaOptions) -> int:
@@ -95,7 +95,7 @@ def serve(options: ReplicaOptions) -> int:
 
 @dataclass(slots=True)
 class Term:
-    """A term as leader: its `token`, and whether it still `holds`."""
+    """A term as leader: its `token`, and `holds`, whether it lasts."""
 
     token: str = ""
     holds: Callable[[], bool] = lambda: False
@@ -156,7 +156,7 @@ class Replica:
         return core if core is not None and core.is_settled else None
 
     def _routes(self) -> list[web.RouteDef]:
-        """Return the routes of the page, and of questions; their modules are imported with the first request."""
+        """Return the routes of the web page and of questions. Their modules are imported with the first request."""
         page, found = self.options.page, list["web.RouteDef"]()
         if page is not None:
             from kant.kube.serve.questions import LeaderQuestions
@@ -331,7 +331,7 @@ class Replica:
         )
 
     def _notes(self, stood: dict[str, str]) -> dict[str, str]:
-        """Return the annotations for the Lease. Of the present ones, `stood`, those not known here yet are kept."""
+        """Return the annotations for the Lease. Present ones (`stood`) whose values are not known yet are kept."""
         self._stood = stood
         known = {key: stood.get(key, "") for key in (USED, QUEUES_KNOWN)}
         if (driver := self.driver) is not None:

@@ -60,7 +60,7 @@ class Reports:
         self.nodes(mirror.nodes)
 
     def look_at_journals(self) -> bool:
-        """Report that the journal stops or resumes. Returns whether it needs a new file, and thus a rebuilt state."""
+        """Report when the journal stops or resumes. Returns whether it needs a new file and thus a rebuilt state."""
         journals = self.settings.journals
         if journals is None:
             return False
@@ -78,7 +78,7 @@ class Reports:
         return journals.wants_new_file()
 
     def look_for_gone_queues(self) -> None:
-        """Report a change: no Queue is left, there is a Queue again, or none is intended to exist."""
+        """Report changes between three states: there are Queues, the last one is gone, or none is intended to exist."""
         presence = self.translation.queues.presence
         if bool(presence.gone) == self._queues_gone:
             return

@@ -12,12 +12,12 @@ from kant.scheduler.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """`journals` writes the journals (None: there are none). `shadow` names other schedulers: decide for their GPU
-    pods, but carry out nothing; (): schedule normally.
+    """`journals` writes the journals (None: there are none). In shadow mode, `shadow` names other schedulers: Kant
+    decides for their GPU pods, but carries out nothing. Empty: Kant schedules its own pods.
 
-    `recovery`, `staleness`: seconds for which a gang may be partially bound, see `PartiallyBound.overdue`. `namespace`
-    is that of the Lease. `solver` is used if the profile has `[fallback]` or `[defragment]`, `forecaster` for pods that
-    only ask when they would start. With `once` the cluster is read once and not watched.
+    `recovery`, `staleness`: seconds for which a gang may be partially bound (see `PartiallyBound.overdue`). `namespace`
+    is that of the Lease. `solver` is used if the profile has `[fallback]` or `[defragment]`; `forecaster` answers pods
+    that only ask when they would start. With `once` the cluster is read once and not watched.
     """
 
     profile: Profile

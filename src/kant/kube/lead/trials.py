@@ -1,4 +1,4 @@
-"""Pods that only ask when they would start: held by a gate of Kant, answered in their condition, never bound.
+"""Pods that only ask when they would start: a gate of Kant holds them, their condition gets the answer, none is bound.
 
 Any user who may create pods in a namespace may ask, and sees no other job. The answers are computed one after another,
 for each namespace in turn and with pauses, so that no user's questions delay decisions or other users' answers for
@@ -32,7 +32,7 @@ AGAIN = 1.0
 """Seconds between two checks whether the state is complete."""
 
 REST = 0.2
-"""Minimum seconds between two answers; also at least as long as the last answer took."""
+"""Minimum seconds between two answers. If the last answer took longer, the pause is as long as it took."""
 
 
 class Trials:
@@ -105,7 +105,7 @@ class Trials:
 
 
 def trial_sentence(found: dict[str, Any]) -> str:
-    """Return an answer of `trial_answer` as text: P50 and P90 as times of day, their basis, and what blocks a start."""
+    """Return an answer of `trial_answer` as text: P50 and P90 of the start, their basis, and what blocks the start."""
     (row,) = found["jobs"]
     early, late = (_when(row["expected_us"], name, found["zero_us"]) for name in ("p50", "p90"))
     rests_on = row["rests_on"]["sentence"] if row["rests_on"] is not None else ""

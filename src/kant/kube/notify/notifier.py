@@ -3,8 +3,8 @@
 A pod that waits for capacity is marked unschedulable, and loses Kant's gate, so that an autoscaler may add nodes. A pod
 that waits for quota or for its queue keeps the gate, and is not marked: more nodes would not help.
 
-The message for a pod is kept. It is compared with the pod's condition when the pod changes, when the API server rejects
-the message, and some time after sending: responses get lost, watches lag, and other programs write to pods too.
+The last message for each waiting pod is kept. It is compared with the pod's condition when the pod changes, when the
+API server rejects it, and some time after sending: responses get lost, watches lag, and other programs write to pods.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Notifier:
         self.says(pods, text, "Queued" if workload.queued else "Unschedulable")
 
     def _is_booked(self, pods: Iterable[str]) -> bool:
-        """Whether any of these pods names a reservation: it may run only on the nodes of that reservation."""
+        """Whether any of these pods names a reservation, and so may run only on the reservation's nodes."""
         return any(names_reservation(pod) for uid in pods if (pod := self.mirror.pods.get(uid)) is not None)
 
     def answers(self, uid: str, text: str, reason: str) -> None:
@@ -76,7 +76,7 @@ class Notifier:
             self.recorder.event(pod.metadata, "Warning", "FailedScheduling", text, "Scheduling")
 
     def again(self, uid: str) -> None:
-        """Send the kept message of a changed pod again, unless the pod shows it or may still come to show it."""
+        """Send the kept message of a changed pod again, unless the pod shows it or the watch may still bring it."""
         message, pod = self._messages.get(uid), self.mirror.pods.get(uid)
         if message is None:
             return
@@ -125,7 +125,7 @@ class Notifier:
                 self.recorder.event(pod.metadata, "Warning", "Preempted", eviction.why, "Preempting")
 
     def eviction_refused(self, eviction: Eviction) -> None:
-        """Report to the pods of a refused eviction why they were to be evicted, and why they stay."""
+        """Tell the pods of a refused eviction why they were to be evicted, and why they stay."""
         text = f"{eviction.why}, but it was not evicted: {eviction.refused}"
         for _, pods in eviction.victims:
             for pod in pods:
@@ -141,7 +141,7 @@ class Notifier:
 
 
 def _is_gated(pod: Pod) -> bool:
-    """Whether the API server already reports that gates hold a pod, and gates other than Kant's do."""
+    """Whether the API server already reports that a pod is gated, by other gates than Kant's."""
     current = pod.scheduled
     gated = current is not None and current.reason == "SchedulingGated"
     return gated and len(pod.spec.scheduling_gates) > (our_gate(pod) >= 0)

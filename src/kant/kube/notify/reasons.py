@@ -1,4 +1,4 @@
-"""Reasons for every waiting job, also for jobs that no cycle has tried because an equal job did not fit.
+"""Reasons for every waiting job, also for a job that no cycle has tried, because a job with equal requests did not fit.
 
 A cycle gives a reason when it first holds a job. Jobs of one queue and user with equal requests wait for the same
 reason, so one diagnosis answers for all of them. Reasons become outdated, so they are computed again, a few at a time.
@@ -100,7 +100,7 @@ class Reasons:
     def _answer(self, diagnosis: Diagnosis, alike: list[Workload]) -> None:
         row = diagnosis.row(alike[0].job)
         reason = diagnosis.why(row)
-        if isinstance(reason, Behind):  # the first of equal jobs lacks what all of them lack
+        if isinstance(reason, Behind):  # `Behind`: take the reason of the first of the equal jobs
             jobs, head = diagnosis.state.jobs, diagnosis.row(reason.job)
             if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
                 reason = diagnosis.why(head)

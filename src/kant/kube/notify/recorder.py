@@ -4,8 +4,8 @@ Messages are sent in the background and never delay bindings. Messages may be la
 beyond a limit are dropped and counted. Conditions are sent before events, since autoscalers read them, and are never
 dropped: at most one is queued for each pod.
 
-At a concurrency of eight, a request costs the API server and etcd 50% more CPU time than at 32 or more (`python -m
-benchmarks.kubernetes_costs`). But ten new connections at once delay a binding: concurrency grows with the queue.
+Eight concurrent requests cost the API server and etcd 50% more CPU time per request than 32 or more (`python -m
+benchmarks.kubernetes_costs`). But ten new connections at once delay a binding. So concurrency grows with the queue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPEAT = 1_800.0  # seconds until the same event may be sent again; the server f
 NOTE = 1_024  # maximum characters in the note of an event
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds of back-off
 OVERDUE = 15.0  # maximum seconds that an event waits for bindings to end
-CONDITION_OVERDUE = 0.5  # the same for a condition
+CONDITION_OVERDUE = 0.5  # maximum seconds that a condition waits for bindings to end
 FEW = 4  # concurrent requests that are always allowed
 SHARE = 4  # queued messages for each further concurrent request
 LOOK = 0.05  # seconds between two checks whether bindings are still in flight
@@ -56,9 +56,9 @@ class EventRecorder:
     """Queues messages about pods and nodes (identified by their `Meta`); `run` sends them.
 
     `workers`: maximum concurrent requests; None: half of the client's connections. `busy()`: whether bindings are in
-    flight. Then conditions wait for up to CONDITION_OVERDUE seconds and events for up to OVERDUE, and after that use a
-    quarter of the workers. A worker is a task that ends when nothing is queued. `dropped` counts messages lost to the
-    limit, `failed` those that were rejected, and `sent` the rest.
+    flight. During bindings, conditions wait for up to CONDITION_OVERDUE seconds and events for up to OVERDUE; overdue
+    messages then use a quarter of the workers. A worker is a task that ends when nothing is queued. `dropped` counts
+    messages lost to the limit, `failed` those that were rejected, and `sent` the rest.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class EventRecorder:
         return len(self._conditions) + len(self._events) + len(self._under_way)
 
     def event(self, of: Meta, type: str, reason: str, message: str, action: str, kind: str = "Pod") -> None:
-        """Queue an event about an object. `type` is Normal or Warning. An equal one is not repeated within REPEAT s."""
+        """Queue an event about an object. `type` is Normal or Warning. Equal events are REPEAT seconds apart."""
         note = message if len(message) <= NOTE else message[: NOTE - 1] + "…"
         self._event(of, type, reason, encoded(note).decode(), action, (of.uid, reason), kind)
 
@@ -115,8 +115,8 @@ class EventRecorder:
     ) -> bool:
         """Queue PodScheduled=False with this reason, unless it was sent last, or the pod shows it (`current`).
 
-        If the pod has changed since `pod.resource_version`, the server rejects the condition: a bound pod is never
-        marked. Returns whether it is queued now; otherwise it has been sent, or is being sent.
+        If the pod has changed since `pod.resource_version`, the server rejects the condition, so a bound pod is never
+        marked. Returns whether the condition is queued now; otherwise it has been sent, or is being sent.
         """
         key, said = (pod.uid, ""), f"{reason}: {message}"
         sent = self._said.get(key)
@@ -186,7 +186,7 @@ class EventRecorder:
         self._hire()
 
     def _hire(self) -> None:
-        """Start workers for the messages that may be sent now; if none may, check again in LOOK seconds."""
+        """Start workers for the messages that may be sent now. If none may be sent, check again in LOOK seconds."""
         if self._group is None:
             return
         waiting = 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kant.kube.translate.reservations import BookedGpus, ReservedNodes
 
 PACE = 2.0  # seconds between two passes over all objects
-UNSEEN = 10.0  # seconds until a status is written again that the object does not show
+UNSEEN = 10.0  # seconds until a status that its object does not show is written again
 
 Status = dict[str, Any]
 
@@ -64,7 +64,7 @@ class Statuses:
             await self.write()
 
     async def write(self) -> None:
-        """Write the statuses that differ from those of their objects. Rejected ones are tried again next time."""
+        """Write the statuses that differ from those in their objects. Rejected statuses are tried again next time."""
         loop, state = asyncio.get_running_loop(), self.state()
         if state is None:
             return
@@ -83,7 +83,7 @@ class Statuses:
                 self._sent.pop(path, None)
 
     def wanted(self, state: Sources) -> Iterable[tuple[str, Unstructured, Status]]:
-        """Yield the path of each of Kant's objects, the object, and its status, with conditions without times."""
+        """Yield for each of Kant's objects: its path, the object, and its status (the conditions without times)."""
         translation, core = self.translation, state.core
         objects = translation.mirror.objects
         queues = queue_statuses(core) if objects.get("queues") else {}

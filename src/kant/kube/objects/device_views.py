@@ -17,7 +17,7 @@ Amount = str | int | float
 
 
 class DeviceAttribute(View, frozen=True):
-    """One value of one type; or several values, from Kubernetes 1.36 on if that is enabled."""
+    """A value of one type, or several values (from Kubernetes 1.36 on, if that feature is enabled)."""
 
     int_value: int | None = field(default=None, name="int")
     bool_value: bool | None = field(default=None, name="bool")
@@ -51,7 +51,7 @@ class AmountOf(View, frozen=True):
 
 
 class CounterSet(View, frozen=True):
-    """Counters that the devices of a pool share; or, with `counterSet`, how much of these counters one device uses."""
+    """Counters that the devices of a pool share. With `counterSet`: the part of these counters that one device uses."""
 
     name: str = ""
     counter_set: str = ""
@@ -91,7 +91,7 @@ class SliceSpec(View, frozen=True):
 
 
 class ResourceSlice(PartialMetadata, frozen=True):
-    """Some of the devices of a pool, as a driver publishes them."""
+    """Some of the devices of a pool, as the driver publishes them."""
 
     spec: SliceSpec = SliceSpec()
 
@@ -122,7 +122,7 @@ class CapacityRequests(View, frozen=True):
 
 
 class ExactRequest(View, frozen=True):
-    """One request; or, with a `name`, one of a request's alternatives, of which the first available one is used."""
+    """A request. With a `name`: one of a request's alternatives, of which the first available one is used."""
 
     name: str = ""
     device_class_name: str = ""

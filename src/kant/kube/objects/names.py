@@ -14,7 +14,7 @@ TEST_GATE = f"{OWN}/test-only"
 """The scheduling gate of a pod that only asks when it would start."""
 
 TEST_PODS = f"{OWN}/test-pods"
-"""The annotation of a pod with TEST_GATE: a number of pods, to ask about a gang of that size."""
+"""The annotation of a pod with TEST_GATE: the number of pods of the gang about which the pod asks."""
 
 TEST_ONLY = "TestOnly"
 """The reason of the condition PodScheduled that has the answer for a pod with TEST_GATE."""
@@ -26,12 +26,12 @@ LEADER = f"{OWN}/leader"
 """The annotation with the token of the leader that sent a binding or an eviction, or wrote a claim."""
 
 HOLD = f"{OWN}/hold"
-"""The annotation that keeps a pod from starting until the annotation is removed: `true`."""
+"""The annotation of a pod that Kant must not start yet; its value is `true`. Removing it lets the pod start."""
 
 PRIORITY = f"{OWN}/priority"
-"""The annotation of a waiting pod with a priority that replaces that of its PriorityClass: a whole number."""
+"""The annotation of a waiting pod with a whole number: a priority that replaces the one of the pod's PriorityClass."""
 ALLOCATED = f"{OWN}/allocated"
-"""The annotation of a device claim that Kant has allocated, and withdraws when it is unused."""
+"""The annotation of a device claim that Kant has allocated. Kant withdraws the allocation when it is unused."""
 
 TAINT_RULES = "devicetaintrules"
 """The plural of the kind DeviceTaintRule."""

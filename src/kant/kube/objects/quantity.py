@@ -66,7 +66,7 @@ def count(value: Quantity | Fraction, where: str) -> int:
 
 
 def text_of(resource: str, amount: int) -> str:
-    """Return as a quantity an amount of a queue's resource: `amount` is in MiB for memory, else in thousandths."""
+    """Return a queue's amount of a resource as a quantity. `amount` is in MiB for memory, else in thousandths."""
     return f"{amount}Mi" if resource == "memory" else f"{amount}m" if amount % 1000 else f"{amount // 1000}"
 
 

@@ -1,4 +1,4 @@
-"""Why a waiting pod is no job in the core yet: it is invalid, or needs something that does not exist yet."""
+"""Why a waiting pod is no job in the core yet: the pod is invalid, or needs something that does not exist yet."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class MalformedError(SentenceError):
 
 
 class NoMatchingNodeError(MalformedError):
-    """No node that exists fits, but nodes may join the node sets `node_sets`.
+    """No existing node fits, but a fitting node may join one of the node sets `node_sets`.
 
-    `why` returns one sentence on why none fits. It looks at all nodes, so it is called only if the error is shown.
+    `why` returns one sentence on why none fits. It looks at all nodes, so it is called only to show the error.
     """
 
     def __init__(self, why: Callable[[], str], node_sets: frozenset[str]) -> None:
@@ -30,7 +30,7 @@ class NotYetError(MalformedError):
 
 
 class SelectorError(Exception):
-    """A device selector that cannot be evaluated, in one sentence. `later`: an evaluation may succeed later."""
+    """A device selector that cannot be evaluated, as one sentence. `later`: the evaluation may succeed later."""
 
     def __init__(self, sentence: str, later: bool = False) -> None:
         super().__init__(sentence)

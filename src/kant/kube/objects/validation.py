@@ -20,7 +20,7 @@ def name_of(where: str, text: str) -> str:
 
 
 def whole(where: str, value: object, low: int = 0, high: int = (1 << 31) - 1) -> int:
-    """Return a whole number from a number or a text, as in labels. Raises InputError if it is none, or out of range."""
+    """Return a whole number from an int or its text, as in labels. Raises InputError if it is none or out of range."""
     text = value if isinstance(value, str) else str(value) if type(value) is int else ""
     digits = text[1:] if text.startswith("-") else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18 and low <= int(text) <= high):

@@ -146,7 +146,7 @@ class SchedulingGroup(View, frozen=True):
 
 
 class WorkloadRef(View, frozen=True):
-    """The group of a pod in the form of Kubernetes 1.35."""
+    """The group of a pod in the API of Kubernetes 1.35."""
 
     name: str = ""
     pod_group: str = ""
@@ -194,7 +194,7 @@ class SpreadConstraint(View, frozen=True):
 
 
 class PodClaim(View, frozen=True):
-    """A ResourceClaim of a pod: its name or template (in `spec`), or the created claim (in `status`; null: none)."""
+    """A ResourceClaim of a pod. In `spec`: its name or template; in `status`: the created claim (null: not needed)."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -252,7 +252,7 @@ class Condition(View, frozen=True):
 
 
 class ContainerStatus(View, frozen=True):
-    """What a container has now (`resources`), and what its kubelet has granted: during a resize they differ."""
+    """A container's present resources (`resources`), and those that the kubelet granted. In a resize they differ."""
 
     name: str = ""
     resources: Resources | None = None

@@ -12,10 +12,10 @@ from kant.kube.translate.provisioning import consumed_by
 
 
 class Affected:
-    """Most methods return keys of workloads to settle (`Workloads.settle`). The jobs of those that wait are ended
-    first, so that they are created again: what they request of nodes may have changed.
+    """Most methods return the keys of workloads to settle (`Workloads.settle`). The jobs of waiting workloads are ended
+    before, and created again when settled: what they request of nodes may have changed.
 
-    `unanswered` are gangs to look at again once their last binding has been answered.
+    `unanswered` has the gangs to settle once the result of their last binding has arrived.
     """
 
     def __init__(self, transitions: Transitions, members: Membership) -> None:
@@ -26,20 +26,20 @@ class Affected:
         self.unanswered: dict[str, None] = {}
 
     def of_changed_nodes(self, nodes: Collection[str]) -> dict[str, None]:
-        """Return the workloads on these nodes, which have joined or changed, and the rejected ones (`rejected`)."""
+        """Return the workloads on these nodes, which have joined or changed, and all workloads rejected before."""
         on_node = self.mirror.on_node
         found = self.renew(uid for node in nodes for uid in on_node.get(node, ()))
         return found | self.rejected() if nodes else {}
 
     def rejected(self) -> dict[str, None]:
-        """Return the rejected workloads, which could never run on the earlier nodes: now they may be able to."""
+        """End the rejected workloads, and return them: nodes have changed, so they may be able to run now."""
         found = self.transitions.unplaced(Phase.REJECTED)
         for workload in found:
             self.transitions.end(workload)
         return {workload.key: None for workload in found}
 
     def renew(self, pods: Iterable[str]) -> dict[str, None]:
-        """Return the workloads of these pods (uids)."""
+        """Return the workloads of these pods (uids), after ending the jobs of those that wait or were rejected."""
         keys = dict.fromkeys(key for uid in pods if (key := self.members.key_of.get(uid)) is not None)
         for key in keys:
             workload = self.members.by_key.get(key)
@@ -55,7 +55,7 @@ class Affected:
     def resized(self, pods: Collection[str]) -> bool:
         """Handle pods (uids) whose requests changed: end their jobs, waiting or running, to create them again.
 
-        Returns whether running jobs of Kant's were ended: they lose their start time until the state is rebuilt.
+        Returns whether running jobs of Kant were ended; their start time is then unknown until the state is rebuilt.
         """
         ours = False
         for key in self.renew(pods):
@@ -63,7 +63,7 @@ class Affected:
             if workload is None or workload.phase is not Phase.PLACED:
                 continue
             if any(slot.pod and not slot.bound for slot in workload.slots):
-                self.translation.stale = True  # the rebuild waits until all bindings have been answered
+                self.translation.stale = True  # the state is rebuilt once no binding is in flight
                 continue
             ours = ours or not workload.foreign
             self.transitions.end(workload)

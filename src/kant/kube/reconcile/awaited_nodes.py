@@ -1,6 +1,6 @@
-"""Tells the core, from reports of node autoscalers, which waiting jobs may still get a new node before they preempt.
+"""Tells the core, from reports of node autoscalers, which waiting jobs may still get a new node instead of preempting.
 
-The core's state is compared with the latest report on each pod, so it does not matter when a report arrived.
+The core's state is compared with the latest report on each pod, so the time at which a report arrived does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AwaitedNodes:
         self._next = 0.0
 
     def follow(self) -> None:
-        """Tell the core for which waiting jobs autoscalers add no node, and for which they may add one again."""
+        """Tell the core for which waiting jobs autoscalers add no node, and for which that is no longer so."""
         core, scale_ups = self.all.core, self.all.mirror.scale_ups
         self.listen()
         if not scale_ups.touched and (not scale_ups.of_pod or core.clock() < self._next):
@@ -57,7 +57,7 @@ class AwaitedNodes:
 
 
 def scale_up_remark(workloads: Workloads, workload: Workload) -> str:
-    """Return, as one sentence, whether autoscalers add a node for a waiting workload; "" if they report nothing."""
+    """Return one sentence on whether autoscalers add a node for a waiting workload; "" if they report nothing."""
     of_pod = workloads.mirror.scale_ups.of_pod
     uids = (member.pod.metadata.uid for member in workload.members) if of_pod else ()
     said = of_gang([of_pod[uid] for uid in uids if uid in of_pod])

@@ -1,4 +1,4 @@
-"""Reservations of GPUs: the calendar chooses whole adjacent nodes for each, and the core is informed.
+"""Reservations of GPUs: the calendar chooses whole adjacent nodes for each reservation, and the core is informed.
 
 The status of a reservation names its nodes, so that it keeps these nodes when the state is rebuilt, also by the next
 leader. For a reservation without nodes the calendar searches again periodically, and whenever reservations change. The
@@ -29,7 +29,7 @@ NAMED = 8
 
 
 class Bookings:
-    """The reservations of one state. `places` has the nodes of a reservation, `troubles` why another one has none."""
+    """The reservations of one state. `places` has the nodes of a reservation; `troubles`, why one has no nodes."""
 
     def __init__(self, core: Core, translation: Translation) -> None:
         self.core = core
@@ -77,7 +77,7 @@ class Bookings:
         self._say(one, held)
 
     def _before(self, one: BookedGpus) -> Held | None:
-        """Return the nodes in a reservation's status; None if one is gone, or another reservation has booked it."""
+        """Return the nodes in a reservation's status; None if a node is gone, or booked by another reservation."""
         state, held = self.core.state, dict[int, int]()
         for node in one.nodes:
             index = state.node_index.get(node, -1)

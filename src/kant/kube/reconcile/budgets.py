@@ -1,7 +1,7 @@
 """Disruption budgets: which pods a PodDisruptionBudget covers, and which jobs it protects from preemption now.
 
-A job may be chosen as a victim only if every budget allows at least as many disruptions as the job has pods in it. This
-module only tells the core which jobs are protected (`JobProtected`); the Eviction API decides in the end.
+A job may be chosen as a victim only if each budget allows at least as many disruptions as it covers pods of the job.
+This module only tells the core which jobs are protected (`JobProtected`). The Eviction API has the last word.
 
 Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go, on which pods count against a budget.
 """
@@ -33,13 +33,13 @@ def covers(budget: DisruptionBudget, pod: Pod) -> bool:
 
 
 def allowed(budget: DisruptionBudget) -> int:
-    """Return how many disruptions a budget allows now; 0 while its status describes an older version of the budget."""
+    """Return how many disruptions a budget allows now. 0 while its status describes an older version of the budget."""
     status = budget.status
     return max(status.disruptions_allowed, 0) if status.observed_generation >= budget.metadata.generation else 0
 
 
 def takes(budget: DisruptionBudget, pod: Pod) -> bool:
-    """Whether evicting a covered pod uses up one of the allowed disruptions. A pod that is not ready may not."""
+    """Whether evicting a covered pod uses up one of the allowed disruptions: maybe not if the pod is not ready."""
     if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
         return True
     status = budget.status
@@ -103,7 +103,7 @@ class DisruptionBudgets:
             self._of.pop(uid, None)
 
     def refuses(self, pods: Iterable[Pod]) -> tuple[Pod, str] | None:
-        """Return the first of these pods that may not be evicted along with those before it, and why; or None."""
+        """Return the first of these pods that may not be evicted after the pods before it, and why; or None."""
         taken: Counter[Name] = Counter()
         for pod in pods:
             names = self._of.get(pod.metadata.uid, {})
@@ -125,7 +125,7 @@ class DisruptionBudgets:
 
 
 class Protection:
-    """Tells the core which running jobs may not be preempted, because of budgets or a refused eviction."""
+    """Tells the core which running jobs may not be preempted, because of a budget or a refused eviction."""
 
     def __init__(self, workloads: Workloads, budgets: DisruptionBudgets) -> None:
         self.all = workloads

@@ -1,4 +1,4 @@
-"""Node sets that change: which jobs to create again when the node sets that they name gain or lose nodes."""
+"""Changing node sets: when a node set gains or loses nodes, the jobs that name it may have to be created again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.kube.translate.node_sets import EVERYWHERE, NEW_TAINT, names_in, prefe
 
 
 class ChangingSets:
-    """`nowhere` has the workloads for which no node is suitable now, each with the node sets that it names."""
+    """`nowhere` has the workloads for which no node is suitable now, each with the node sets that its job names."""
 
     def __init__(self, transitions: Transitions, elastic: ElasticGangs, members: Membership) -> None:
         self.transitions = transitions
@@ -27,7 +27,7 @@ class ChangingSets:
         self._left = {node for change in changes for node in change.removed}
         if not names:
             return {}
-        if EVERYWHERE in names:  # from now on also pods without a node selector name a node set
+        if EVERYWHERE in names:  # from now on pods without a node selector name a node set, too
             by_job, state = self.transitions.by_job, self.transitions.core.state
             for workload in [by_job[job] for job in map(state.ids.__getitem__, state.elastic) if job in by_job]:
                 if workload.phase is Phase.PLACED:
@@ -49,12 +49,12 @@ class ChangingSets:
         return again
 
     def _is_current(self, workload: Workload) -> bool:
-        """Whether a workload's reported reason, why no node is suitable, is still right. Always False for a gang."""
+        """Whether the reported reason why no node is suitable for a workload still holds. Always False for a gang."""
         pods = self.members.pods(workload.key)
         return len(pods) == 1 and self.transitions.translation.eligible.why_no_node(pods) == workload.reason
 
     def take_left(self) -> set[str]:
-        """Return the nodes that have left sets and on which a placed, unbound pod may therefore no longer run."""
+        """Return the nodes that have left a node set, if a placed, unbound pod may therefore not run there any more."""
         left, self._left = self._left, set()
         admits, pods = self.transitions.translation.eligible.admits, self.transitions.mirror.pods
         unbound = (coming(workload.slots, pods) for workload in (self.transitions.unbound if left else ()))

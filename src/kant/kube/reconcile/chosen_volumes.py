@@ -1,7 +1,7 @@
 """Chosen volumes: which existing local volumes the claims of placed, unbound pods get.
 
-The volumes are chosen for all pods of a workload at once, before any is written. No other pod gets a chosen volume, as
-long as one of the pods exists and is placed. Once written, the `claimRef` of a volume names its claim.
+The volumes are chosen for all pods of a workload at once, before any choice is written. No other claim gets a chosen
+volume as long as a pod that uses the claim exists and is placed. Once written, a volume's `claimRef` names its claim.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ChosenVolumes:
         self.chosen: dict[ClaimName, str] = {}
 
     def match(self, placed: Placed) -> dict[ClaimName, str] | None:
-        """Return volumes for the claims of pods on nodes (`placed`), by claim; None if there are too few."""
+        """Return volumes for the claims of pods on nodes (`placed`), by claim; None if there are too few volumes."""
         wants: dict[ClaimName, tuple[k.Claim, list[k.Node]]] = {}
         for node, pod in placed:
             for claim in chosen_claims(pod, self.mirror.storage) if pod.spec.volumes else ():
@@ -43,7 +43,7 @@ class ChosenVolumes:
         self.chosen |= self.match(placed) or {}
 
     def _stands(self, key: ClaimName) -> bool:
-        """Whether a claim has no volume yet, and a pod that uses the claim is placed or bound."""
+        """Whether a claim has no volume yet, and some pod that uses it is placed or bound."""
         claim = self.mirror.claims.get(key)
         return claim is not None and not is_bound(claim) and bool(self._nodes_of(key))
 

@@ -1,13 +1,13 @@
-"""Complaints: errors in nodes and in objects of Kant's kinds, by object, such as `Queue research` or `node n1`."""
+"""Complaints: errors in nodes and in objects of Kant's kinds. The key names the object: `Queue research`, `node n1`."""
 
 from __future__ import annotations
 
 
 class Complaints(dict[str, str]):
-    """By object: the error, as one sentence."""
+    """The error of each object with an error, as one sentence."""
 
     def found(self, kind: str, wrong: dict[str, str]) -> None:
-        """Replace the complaints about all objects of a kind by `wrong`: a sentence by the name of the object."""
+        """Replace the complaints about all objects of a kind. `wrong` has a sentence for each name of an object."""
         for name in [name for name in self if name.startswith(f"{kind} ")]:
             del self[name]
         self.update({f"{kind} {name}": sentence for name, sentence in wrong.items()})

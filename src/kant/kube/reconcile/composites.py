@@ -1,8 +1,8 @@
 """Composite groups: which PodGroups of a CompositePodGroup start together, as one gang with a task for each PodGroup.
 
-A composite group with the policy `gang` needs `minGroupCount` of its member groups. Its members are known by their
-pods. The first `minGroupCount` members by name start together; pods of other members may join later, as in any gang
-that grows. Below a composite group with the policy `basic` each group starts separately. Source: KEP-6012.
+A composite group with the policy `gang` needs `minGroupCount` of its member groups. Kant knows a member group once it
+has a pod. The first `minGroupCount` members by name start together; pods of other members may join later, as in any
+gang that grows. Below a composite group with the policy `basic` each group starts separately. Source: KEP-6012.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Chain = list[tuple[str, GroupSpec]]
 
 
 def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain | GroupRef:
-    """Return the composite groups that a group starts with, innermost first, or one to read first; InputError."""
+    """Return the composite groups that start with a group, innermost first, or a group to read first. InputError."""
     found: Chain = []
     while spec.parent and len(found) < DEEPEST:
         outer = composite_of(ref.namespace, spec.parent)
@@ -38,7 +38,7 @@ def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain 
 
 
 def needed(translation: Translation, namespace: str, pods: Sequence[Pod]) -> tuple[int, Tasks]:
-    """Return with how many pods a composite group starts, in total and by PodGroup. Raises InputError."""
+    """Return how many pods a composite group needs to start, in total and by PodGroup. Raises InputError."""
     within: dict[str, dict[str, None]] = {}  # members by the name of the composite group
     least_of: dict[str, int] = {}
     top = ""

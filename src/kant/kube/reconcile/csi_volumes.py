@@ -1,8 +1,8 @@
 """CSI volumes of pods to be placed: checks the attach limits of nodes, and the storage capacity of drivers.
 
-Both are checked for all pods of a workload at once, and a start that would exceed either is refused. After a refusal,
-nodes with too few attachments left fail a node filter. So do nodes that reach only storage that was too small for a
-whole gang, until capacities or volumes change.
+Both are checked for all pods of a workload at once, and a start that would exceed a limit or a capacity is refused.
+After a refusal, nodes with too few attachments left fail a node filter. So do nodes that reach only storage that was
+too small for a whole gang, until capacities or volumes change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kant.kube.translate.volumes import claims_of, selected_node
 
 
 class CsiVolumes:
-    """`short` has, by driver, for which numbers of volumes per pod some node had too few attachments left."""
+    """`short` has, by driver, the numbers of volumes per pod for which some node had too few attachments left."""
 
     def __init__(self, promises: Promises) -> None:
         self.promises = promises
@@ -86,7 +86,7 @@ class CsiVolumes:
         return ""
 
     def limits_of(self, pod: Pod) -> Iterator[str]:
-        """Yield, for each driver in `short`: its name, the number of volumes needed, and the claims in use."""
+        """Yield, for each driver in `short`: its name, how many volumes the pod needs, and the pod's claims in use."""
         if not self.short:
             return
         claims = [f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)]
@@ -106,7 +106,7 @@ class CsiVolumes:
     # --- storage for volumes that are to be provisioned -----------------------------------------------------------
 
     def requests(self, placed: Placed) -> list[VolumeRequest]:
-        """Return the volumes that drivers which report their capacity must provision for pods on nodes (`placed`)."""
+        """Return the volumes to be provisioned for pods on nodes (`placed`), of drivers that report their capacity."""
         nodes, storage, drivers = self.mirror.nodes, self.mirror.storage, self.mirror.csi.drivers
         if not drivers:
             return []
@@ -118,7 +118,7 @@ class CsiVolumes:
         ]
 
     def lacks_storage(self, placed: Placed) -> VolumeRequest | None:
-        """Return the largest volume of these pods for which other pods leave too little storage; None if all fit."""
+        """Return the largest volume of these pods for which too little storage is left; None if all of them fit."""
         requests = self.requests(placed)
         if not requests:
             return None
@@ -128,7 +128,7 @@ class CsiVolumes:
         return lacking[0] if lacking else None
 
     def _granted(self, but_for: Collection[tuple[str, str]]) -> list[VolumeRequest]:
-        """Return the volumes, not for the claims `but_for`, that are or will be provisioned for placed pods."""
+        """Return the volumes that are or will be provisioned for placed pods, except those of the claims `but_for`."""
         mirror, pods = self.mirror, self.mirror.pods
         placed = [(node, pods[uid]) for node, uids in self.promises.promised.items() for uid in uids if uid in pods]
         found = self.requests(placed)
@@ -139,7 +139,7 @@ class CsiVolumes:
         return [request for request in found if request.claim not in but_for]
 
     def spreads(self, node: str, pods: list[Pod]) -> bool:
-        """Whether a node lacks storage for these pods together, and shares this storage with other nodes."""
+        """Whether a node lacks storage for these pods together, and other nodes draw on the same storage."""
         lacking = self.lacks_storage([(node, pod) for pod in pods])
         if lacking is None:
             return False
@@ -148,7 +148,7 @@ class CsiVolumes:
         return any(names & set(self.mirror.csi.capacities.reached(lacking._replace(node=view))) for view in others)
 
     def overdraw(self, placed: Placed, lacking: VolumeRequest) -> None:
-        """Note the storage that lacked room for all of these pods: `fails` then excludes nodes that reach no other."""
+        """Note the storage that was too small for all these pods: `fails` then excludes nodes that reach no other."""
         self._refresh()
         names = tuple(self.mirror.csi.capacities.reached(lacking))
         for _, pod in placed:

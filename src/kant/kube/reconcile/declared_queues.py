@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredQueues:
-    """`config` is the content of the objects. `awaits_nodes`: some queue or job waits, or has waited, for new nodes."""
+    """`config` is the content of the objects. `awaits_nodes`: a queue or job waits, or has waited, for new nodes."""
 
     def __init__(self, mirror: Mirror, complaints: Complaints) -> None:
         self.mirror = mirror
@@ -30,7 +30,7 @@ class DeclaredQueues:
         self.awaits_nodes = False
 
     def follow(self, core: Core, at: int | None = None) -> None:
-        """Tell the core (as of time `at`; None: now) which queues the objects define, if these have changed."""
+        """Tell the core which queues the objects define, if that has changed, with the time `at` (None: now)."""
         objects = self.mirror.kind("queues")
         self.presence.see(bool(objects))
         self.config, wrong = QueueConfig(), dict[str, str]()
@@ -55,7 +55,7 @@ class DeclaredQueues:
         return self.namespaces is not None and self.namespaces.selecting
 
     def take_reopened(self) -> set[str] | None:
-        """Return the namespaces whose pods may use other queues than at the last call; None: all namespaces."""
+        """Return the namespaces whose pods may use other queues than at the last call; None for all namespaces."""
         return self.namespaces.take_changed() if self.namespaces is not None else set()
 
     def check_namespace(self, job: Job, pods: list[Pod]) -> None:

@@ -1,7 +1,7 @@
-"""Device allocations: which devices pods' claims get. This is decided for all pods of a workload before any write.
+"""Device allocations: which devices the claims of pods get, decided for all pods of a workload before any is written.
 
-A plan is valid from the start of its workload until its pods are bound. Until then, and afterwards for as long as the
-claims are allocated, no other pod gets these devices. An allocation by Kant that no bound pod and no valid plan uses is
+A plan is valid from the start of its workload until the pods are bound. While it is valid, and later while its claims
+are allocated, no other pod gets its devices. An allocation by Kant that is used by no bound pod and no valid plan is
 provisional: it may be changed or withdrawn.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the allocator is imported with the first claim
 class ClaimPlan(NamedTuple):
     """The devices that a claim is to get, for these pods (uids). `node` is that of the first; `uid`: the `identity`.
 
-    `made` is the complete claim if Kant creates it, for the `extended` resources of a pod; else None.
+    `made` is the complete claim if Kant creates the claim, for a pod's `extended` resources; else None.
     """
 
     claim: ClaimName
@@ -46,7 +46,7 @@ class ClaimPlan(NamedTuple):
 
 
 class DeviceAllocations:
-    """`plans` has, by claim, the allocation to be written for workloads that have started.
+    """`plans` has, by claim, the allocation to be written, for workloads that have started.
 
     `coming` has, by pod uid, the workloads whose pods are placed, bound or not.
     """
@@ -81,7 +81,7 @@ class DeviceAllocations:
             self.requests.seek_at(key, home)
 
     def check(self, pod: Pod) -> None:
-        """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant cannot allocate it."""
+        """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant can never allocate it."""
         self.requests.check(pod)
         for claim in self.requests.claims(pod):
             plan = self.plans.get(key_of(claim))
@@ -128,7 +128,7 @@ class DeviceAllocations:
         return why
 
     def fails(self, pod: Pod, node: str, empty: bool = False) -> bool:
-        """Whether a pod cannot get its devices on a node; with `empty`, not even if no device there were in use."""
+        """Whether a pod cannot get its devices on a node; with `empty`, even if none of the node's were in use."""
         if not empty:
             return bool(self._decide([(node, pod)], NO_PODS)[0])
         if self._version != self.devices.version:
@@ -190,12 +190,12 @@ class DeviceAllocations:
         return "", plans
 
     def needed_at(self, key: ClaimName, node: str) -> tuple[str, ...] | None:
-        """Return the extended resources that a pod on the node gets through this claim; None: it is no such claim."""
+        """Return the extended resources that a pod on the node gets through this claim; None: the claim is for none."""
         extended = self.devices.extended.get(key)
         return extended.needed_at(self.mirror.nodes.get(node)) if extended is not None else None
 
     def _shared(self, key: ClaimName, pods: Sequence[str]) -> ClaimPlan | None:
-        """Return the plan of a claim that other placed pods use too, with these pods added; None if there is none."""
+        """Return the plan of a claim that other placed pods also use, with these pods added; None: no such plan."""
         plan = self.plans.get(key)
         if plan is None or not self._is_valid(plan):
             return None
@@ -218,7 +218,7 @@ class DeviceAllocations:
         return next((one for one in nodes if one in views and not meets(terms, views[one])), "")
 
     def _task(self, asked: Asked, nodes: Iterable[str]) -> Task:
-        """Return a task for the allocator: what a claim asks for, and the devices that all of `nodes` can use."""
+        """Return a task for the allocator: what a claim asks for, and the devices that every one of `nodes` can use."""
         from kant.kube.translate.device_allocator import Task
 
         inventory, views = self.devices.inventory, [self.mirror.nodes.get(node) for node in nodes]
@@ -232,7 +232,7 @@ class DeviceAllocations:
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
-        """Return the free devices: claims in `deciding`, and those of leaving pods (`going`), do not use any."""
+        """Return the free devices. Claims in `deciding`, and claims of leaving pods (`going`), count as using none."""
         from kant.kube.translate.device_allocator import Free
 
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()
@@ -268,7 +268,7 @@ class DeviceAllocations:
         return Free(is_free, what_is_left, self.requests.matches, what_is_spent)
 
     def _planned(self, device: DeviceId, deciding: Collection[ClaimName]) -> dict[ClaimName, ClaimPlan]:
-        """Return the valid plans by which claims not in `deciding` are to get a device; drop invalid ones."""
+        """Return the valid plans that give a device to claims not in `deciding`; drop the invalid ones."""
         found = {key: self.plans[key] for key in self._claims_of.get(device, ()) if key not in deciding}
         for key in [key for key, plan in found.items() if not self._is_valid(plan)]:
             del found[key]
@@ -316,5 +316,5 @@ class DeviceAllocations:
 
 
 def _asks(plan: ClaimPlan) -> str:
-    """Return, as text, for which extended resources or claim a plan has devices."""
+    """Return, as text, the extended resources, or the claim, for which a plan has devices."""
     return ", ".join(plan.extended) or f"its claim {plan.claim[1]}"

@@ -1,7 +1,7 @@
-"""Device limits: for how many pods with equal claims one node has devices, as a pod class that the core counts.
+"""Device limits: how many pods with equal claims one node has devices for, given to the core as a limit of a pod class.
 
-The core packs pods onto a node until its CPU or memory is used up. If the free devices are enough for fewer pods only,
-the other pods would be refused, node by node, each with an evaluation of the filters. A limit may be too high: each pod
+The core packs pods onto a node until its CPU or memory is used up. If the free devices are enough for fewer pods, the
+surplus pods would be refused, node by node, each after an evaluation of the filters. A limit may be too high: each pod
 is still checked when it is placed. If a pod waits long, the filters, and thus the limits, are evaluated again.
 """
 
@@ -34,7 +34,7 @@ class DeviceLimits:
         self._most.clear()
 
     def of(self, pod: Pod) -> PodAntiAffinity | None:
-        """Return the class of a waiting pod, and how many other pods of this class its node may have; None: no limit.
+        """Return the class of a waiting pod, and how many other pods of the class may be on its node; None: no limit.
 
         Each pod that shares a claim gets a class of its own, since these pods share the same devices.
         """

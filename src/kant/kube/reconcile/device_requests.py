@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 
 class DeviceRequests:
-    """`homes` has, for each claim that pods share, its home: the nodes on which its devices are sought now.
+    """`homes` has, for each claim that several pods share, its home: the nodes on which devices are sought for it now.
 
-    `has_other_homes`: there are other nodes to try, if the gang does not fit on these.
+    `has_other_homes`: a shared claim has other homes to try, if the gang does not fit on its present home.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", selectors: DeviceSelectors | None = None) -> None:
@@ -74,11 +74,11 @@ class DeviceRequests:
 
     @property
     def turned_away(self) -> bool:
-        """Whether the CEL expressions of a namespace have exceeded its limit of CPU time."""
+        """Whether the CEL expressions of some namespace have exceeded the namespace's limit of CPU time."""
         return self._selectors is not None and self._selectors.turned_away
 
     def begin(self) -> None:
-        """Forget the requests of claims, and seek the devices of shared claims on their next home."""
+        """Forget the requests of claims, and seek the devices of shared claims in their next home."""
         for key in self.homes:
             self._turns[key] = self._turns.get(key, 0) + 1
         self._turns = {key: turn for key, turn in self._turns.items() if key in self.devices.users}
@@ -209,7 +209,7 @@ class DeviceRequests:
         return (term,) if term is not None else None
 
     def seek_at(self, key: ClaimName, home: Reach) -> None:
-        """Seek the devices of a claim at `home`, and count them as sought there, for other claims' choice of homes."""
+        """Seek the devices of a claim at `home`, and count them there when other claims choose their homes."""
         self.homes[key], wants = home, self._requests(self.devices.claims[key])
         self._sought[home] += sum(min((want.number for want, _ in own), default=0) for own in wants)
 
@@ -221,7 +221,7 @@ class DeviceRequests:
         return [self.devices.inventory.by_id[one] for one in ids]
 
     def _requests(self, claim: ResourceClaim) -> list[list[tuple[Want, frozenset[DeviceId]]]]:
-        """Return the alternatives of each request with their matching devices; [] if that cannot be determined."""
+        """Return the alternatives of each request, each with its matching devices; [] if that is unknown."""
         try:
             asked = self.asked(claim)
             none, space = frozenset[DeviceId](), asked.namespace  # requests with administrator access use up no device
@@ -253,7 +253,7 @@ class DeviceRequests:
         return found
 
     def are_one(self, pods: Sequence[Pod]) -> bool:
-        """Whether several of these pods share an unallocated claim whose devices each belong to one node."""
+        """Whether several of these pods share an unallocated claim that needs one node (see `_is_of_one_node`)."""
         shared: dict[ClaimName, ResourceClaim] = {}
         seen: set[ClaimName] = set()
         for pod in pods if len(pods) > 1 else ():
@@ -279,7 +279,7 @@ class DeviceRequests:
         return Claimed(gpus, sum(one.milli for one in counted))
 
     def uncounted(self, pod: Pod) -> str:
-        """Return a claim of a pod whose GPUs cannot be counted (a mix of whole GPUs and parts, or unknown), or ""."""
+        """Return a claim of a pod with GPUs that cannot be counted (whole GPUs and parts, or unknown ones); or ""."""
         counted = {one.metadata.name: self._gpus_of(one) for one in self.claims(pod)}
         whole = used_of(pod.spec).gpus or any(one is not None and one.gpus for one in counted.values())
         return next((name for name, one in counted.items() if one is None or (one.milli and whole)), "")
@@ -323,7 +323,7 @@ class DeviceRequests:
         return Claimed(gpus, milli)
 
     def _worth(self, want: Want, device: Candidate) -> int | None:
-        """Return how many thousandths of a GPU a request gets with a partition or a shared device; None if unknown."""
+        """Return how many thousandths of a GPU a request gets from a partition or a shared device; None if unknown."""
         if not device.shared:
             return device.worth
         return part_of(taken_of(dict(want.capacity), device.limits) or {}, device.limits) or None
@@ -335,7 +335,7 @@ class DeviceRequests:
         return self._gpus[want]
 
     def _gpus_among(self, want: Want, namespace: str) -> Claimed | None:
-        """Return the GPUs that a request asks for; None: not countable. Of unlike partitions the largest counts."""
+        """Return the GPUs that a request asks for; None: not countable. If partitions differ, the largest counts."""
         if want.admin:
             return NO_GPUS
         found = [self.devices.inventory.by_id[one] for one in self._matching(want, namespace)]
@@ -376,7 +376,7 @@ class DeviceRequests:
         return device.is_whole_gpu and bool(device.reach.node) and not self._has_plugin(device.reach.node)
 
     def _has_plugin(self, node: str) -> bool:
-        """Whether a device plugin serves a node's GPUs: devices of a DRA driver there would be the same GPUs."""
+        """Whether a device plugin serves a node's GPUs: a DRA driver there would offer the same GPUs again."""
         view = self.mirror.nodes.get(node)
         return view is not None and has_plugin(view)
 

@@ -1,7 +1,7 @@
-"""Dynamic resource allocation for other modules; the modules that implement it are imported with the first use.
+"""Dynamic resource allocation, for other modules. The modules that implement it are imported on first use.
 
-The name is that of kube-scheduler's plugin DynamicResources. Questions about pods without claims, and about clusters
-without devices, are answered here.
+The name is that of kube-scheduler's plugin DynamicResources. For pods without claims, and in clusters without devices,
+this module itself answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_GPUS = Claimed()
 
 
 class DynamicResources:
-    """`allocations` and `requests` are for clusters with devices, and for pods with claims."""
+    """Use `allocations` and `requests` only for clusters with devices and pods with claims."""
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant") -> None:
         self.mirror = mirror
@@ -55,12 +55,12 @@ class DynamicResources:
 
     @property
     def has_other_homes(self) -> bool:
-        """Whether shared devices could be sought on other nodes, if the gang does not fit on the present ones."""
+        """Whether shared devices could be sought on other nodes, if a gang does not fit on the present nodes."""
         return self.mirror.has_devices and self.requests.has_other_homes
 
     @property
     def has_exceeded_limits(self) -> bool:
-        """Whether the CEL expressions of a namespace have exceeded its limit of CPU time."""
+        """Whether the CEL expressions of some namespace have exceeded the namespace's limit of CPU time."""
         return self.mirror.has_devices and self.requests.turned_away
 
     @property

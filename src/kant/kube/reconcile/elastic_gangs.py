@@ -2,8 +2,8 @@
 
 The core knows a gang's floor, the number of pods that must run, and its ceiling, the number of pods that exist
 (`JobScaled`). A gang grows into capacity that no waiting job can use, and gives up pods above its floor before any gang
-is preempted. Pods may be created or deleted by a controller, an autoscaler or a person: a slot above the floor is free
-when its pod is gone.
+is preempted. A controller, an autoscaler or a person may create or delete pods. A slot above the floor is free once its
+pod is gone.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ AGAIN = 10.0  # seconds after which a gang whose growth could not be carried out
 
 
 class AnewError(Exception):
-    """A gang does not match its job in the core: the job must be ended and created again."""
+    """A gang no longer matches its job in the core. The job must be ended, and created again."""
 
 
 class ElasticGangs:
     """The running gangs that may have more or fewer pods.
 
-    `joining` has the gangs that pods wait to join, `held` those that keep the slot of a lost pod for HELD seconds.
+    `joining` has the gangs that waiting pods may join, `held` those that keep the slot of a lost pod for HELD seconds.
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -63,13 +63,13 @@ class ElasticGangs:
     ) -> list[Pod]:
         """Update a running gang after pods were created or deleted.
 
-        `together`: all pods of the gang stop together, so that it cannot give up single pods. Returns the pods that
+        `together`: the pods of the gang stop together, so that it cannot give up single pods. Returns the pods that
         cannot join the gang. Raises AnewError.
         """
         job = self.job(workload)
         self._check(workload, live)
         gone = sum(slot.done for slot in workload.slots if not slot.pod)
-        workload.least = min(least, workload.least)  # a larger minimum counts from the next start
+        workload.least = min(least, workload.least)  # a larger minimum takes effect at the next start
         floor = max(workload.least - workload.ended - gone, 1)
         joining, alone = self._joiners(workload, job, live)
         waiting = self._refill(workload, joining, floor)
@@ -89,7 +89,7 @@ class ElasticGangs:
     def _check(self, workload: Workload, live: Sequence[Pod]) -> None:
         """Raise AnewError if a bound pod of the gang has no slot, or a slot on another node.
 
-        Unbound pods with a slot on a closed node wait again.
+        Unbound pods whose slot is on a closed node lose the slot, and wait again.
         """
         for slot in workload.slots:
             if slot.pod and not slot.bound and slot.node in self.transitions.closed:
@@ -140,7 +140,7 @@ class ElasticGangs:
         return None
 
     def name_sets(self, workload: Workload) -> None:
-        """Tell the core which nodes are now suitable for pods that join the gang."""
+        """Tell the core which nodes are suitable now for pods that join the gang."""
         state, there = self.core.state, self.mirror.pods
         if state.rows[workload.job] not in state.elastic or not workload.kinds:
             return
@@ -153,9 +153,9 @@ class ElasticGangs:
         self._scale(workload, self.job(workload), always=True)
 
     def _refill(self, workload: Workload, waiting: list[Member], floor: int) -> list[Member]:
-        """Give vacant slots to re-created pods, or, up to the floor, to any pod; return the pods that still wait.
+        """Give vacant slots to re-created pods, and up to the floor to any pod. Return the pods that still wait.
 
-        Raises AnewError if the floor could be completed, but not in these slots.
+        Raises AnewError if the waiting pods could complete the floor, but not in the vacant slots.
         """
         lacking = floor - sum(bool(slot.pod) for slot in workload.slots)
         vacant = [slot for slot in workload.slots if slot.vacant]
@@ -174,7 +174,7 @@ class ElasticGangs:
         return left
 
     def _kept(self, workload: Workload, others_wait: bool, floor: int) -> list[Slot]:
-        """Return the slots to keep: those with pods, those that the floor needs, and those of pods lost just now."""
+        """Return the slots to keep: those with pods, those that the floor needs, and those with a pod lost just now."""
         now, filled = self.core.clock(), sum(bool(slot.pod) for slot in workload.slots)
         lacking, kept, held = floor - filled, list[Slot](), False
         for slot in workload.slots:
@@ -191,7 +191,7 @@ class ElasticGangs:
         return kept
 
     def _floors(self, kept: Sequence[Slot], tasks: Tasks, floor: int) -> Counter[int]:
-        """Return, by group, how many of its pods belong to the floor: at least one."""
+        """Return how many pods of each group belong to the floor: at least one of each."""
         pods, group_of = self.mirror.pods, {slot.pod: slot.group for slot in kept if slot.pod}
         there = [pods[slot.pod] for slot in kept if slot.pod in pods]
         chosen = starting_pods(tasks, (), there, min(floor, len(there)))
@@ -247,7 +247,7 @@ class ElasticGangs:
     # --- decisions of the core ------------------------------------------------------------------------------------
 
     def grow(self, workload: Workload, allocation: Allocation) -> None:
-        """Grow by `allocation`, for waiting pods. If one of them may not run there, give all of it back at once."""
+        """Grow by `allocation`, for waiting pods. If a pod may not run on its node, give all of `allocation` back."""
         core, transitions = self.core, self.transitions
         core.happen(JobGrown(core.now, workload.job, allocation))
         try:
@@ -264,7 +264,7 @@ class ElasticGangs:
         transitions.placed(workload, slots)
 
     def going(self, workload: Workload, allocation: Allocation) -> list[Slot]:
-        """Return the slots that the gang gives up with `allocation`: on each node unbound, then late ones first."""
+        """Return the slots to give up with `allocation`: of a node's slots the unbound ones first, then the latest."""
         left, found, names = list(workload.slots), list[Slot](), self.transitions.node_names
         for row in pod_by_pod(allocation):
             there = [slot for slot in left if slot.node == names[row[NODE]] and slot.group == row[GROUP]]
@@ -295,7 +295,7 @@ class ElasticGangs:
     # --- timers and messages --------------------------------------------------------------------------------------
 
     def due(self) -> dict[str, None]:
-        """Return the keys of gangs that have kept a slot for HELD seconds. Let gangs whose growth failed try again."""
+        """Return the keys of gangs that have kept a slot for HELD seconds. Gangs whose growth failed may grow again."""
         now = self.core.clock()
         for workload, then in list(self._again.items()):
             if then <= now:
@@ -305,7 +305,7 @@ class ElasticGangs:
         return {w.key: None for w in self.held if any(s.vacant and 0 <= s.since <= now - HELD for s in w.slots)}
 
     def report_waiting(self) -> None:
-        """Report to pods that wait to join a gang with how many pods it runs, and what is lacking for more."""
+        """Report to the pods that wait to join a gang how many pods the gang runs, and what it lacks to run more."""
         growth, state = self.core.scheduler.growth, self.core.state
         for workload in list(self.joining):
             if workload.phase is not Phase.PLACED or not workload.members or workload.job not in state.rows:
@@ -321,5 +321,5 @@ class ElasticGangs:
             self.transitions.messages.say(workload, sentence, QUEUED if lacks_quota else UNSCHEDULABLE)
 
     def size(self, workload: Workload) -> str:
-        """Return with how many pods a gang runs, as text such as `runs with 3 of 2 to 6 pods`."""
+        """Return the number of pods with which a gang runs, as text such as `runs with 3 of 2 to 6 pods`."""
         return size_sentence(self.job(workload), len(workload.slots))

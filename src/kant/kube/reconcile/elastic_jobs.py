@@ -1,4 +1,4 @@
-"""Jobs of elastic gangs: their floors, and which nodes their pods accept."""
+"""The jobs of elastic gangs: their floors (minimum pods), and the nodes that their pods accept."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Kind(NamedTuple):
 
 
 def may_be_elastic(job: Job) -> bool:
-    """Whether a job may shrink and grow: it is known which pods may be evicted, and where more may run.
+    """Whether a job may shrink and grow: Kant knows which of its pods may be evicted, and where more may run.
 
-    False for pods with MIG instances: a bound pod holds what its node has created, which may differ from its request.
+    False for pods with MIG instances: a bound pod holds instances of its node, which may differ from its request.
     """
     plain = not (job.affinity_group or job.apart or job.near or job.base_job)
     return plain and not any(one.within or one.demand.profile for one in job.groups)
 
 
 def with_floors(job: Job, floors: Counter[int]) -> Job:
-    """Return the job with these floors (minimum pods), by group; a group without one needs all of its pods."""
+    """Return the job with these floors (minimum pods) by group. A group without a floor needs all of its pods."""
     return sized(job, [group.count for group in job.groups], floors)
 
 
@@ -63,7 +63,7 @@ def kinds_of(job: Job) -> list[Kind]:
 
 def identity(pod: Pod) -> str:
     """Return what identifies a pod across re-creation: its completion index, or its name."""
-    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # not `said`: called for each pod
+    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # faster than `Meta.said`
     return f"#{said[INDEX]}" if INDEX in said else pod.metadata.name
 
 
@@ -71,7 +71,7 @@ def has_been_scaled(group: GroupRef | None, bound: list[Pod], waiting: list[Pod]
     """Whether an indexed Job, or a JobSet of one Job, ran complete with its bound pods and was scaled up later: all
     waiting pods have later indices and are younger.
 
-    Without this check, such a Job looks partially bound after a restart.
+    Without this check, such a Job would look partially bound after a restart.
     """
     if group is None or group.source not in ("jobs", "jobset") or not waiting:
         return False

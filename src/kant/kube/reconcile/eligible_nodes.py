@@ -1,4 +1,4 @@
-"""Eligible nodes: on which nodes pods may run by labels, taints, volumes and devices, as node sets of the core."""
+"""Eligible nodes: the nodes on which pods may run by labels, taints, volumes and devices, as node sets of the core."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kant.model.job import Job
 
 
 class EligibleNodes:
-    """`node_sets` has the node sets of one state, `topologies` the domains that the rules of its pods name."""
+    """`node_sets` has the node sets of one state, `topologies` the domains that affinity rules of its pods name."""
 
     def __init__(self, mirror: Mirror, filters: NodeFilters, shares: GpuShares, topologies: Topologies) -> None:
         self.mirror = mirror
@@ -67,7 +67,7 @@ class EligibleNodes:
         return found
 
     def check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
-        """Tell the core which nodes the sets have that a job names. Raises NoMatchingNodeError if a set has none."""
+        """Tell the core the nodes of the sets that a job names. Raises NoMatchingNodeError if the job has no node."""
         self.report_sets(core)
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(partial(self.why_no_node, pods), frozenset(names_in(job)))
@@ -82,7 +82,7 @@ class EligibleNodes:
         return [name for name, view in views if view and model in ("", model_of(view)) and self._admits(said, view)]
 
     def admits(self, pod: Pod, node: str) -> bool:
-        """Whether a pod accepts a node as it is now: GPU model, labels, taints, and node filters."""
+        """Whether a pod accepts a node in its present condition: GPU model, labels, taints, and node filters."""
         return bool(self.accepting(pod, (node,), self.requirements_of))
 
     def _admits(self, selection: Selection, view: View) -> bool:

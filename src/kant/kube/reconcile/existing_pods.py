@@ -1,4 +1,4 @@
-"""Existing pods: pods that are bound already, as running jobs of the core that hold what is free on their nodes.
+"""Existing pods: pods that are bound already become running jobs of the core, which hold what is free on their nodes.
 
 Two schedulers may have overfilled a node, or a node may have lost capacity that its pods hold. Then a pod's job holds
 less than the pod requests, and gets more when capacity of the node is freed.
@@ -25,7 +25,7 @@ from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 Lack = tuple[int, int, bool, bool]
-"""What a pod lacks on its node: thousandths of a GPU; on which GPUs (a bit mask); whether CPU; whether memory."""
+"""What a pod lacks on its node: thousandths of a GPU, from the GPUs in a bit mask; whether CPU; whether memory."""
 
 
 class ExistingPods:
@@ -44,7 +44,7 @@ class ExistingPods:
         self.free: FreeCapacity | None = FreeCapacity(core.state.table)  # None once the state is built and has it
 
     def came(self, job: Job) -> int:
-        """Return the arrival time of a job: while a state is being built, the earliest creation time of its pods."""
+        """Return the arrival time of a job. While a state is being built: the earliest creation time of its pods."""
         return self.core.now if self.core.is_settled else max(job.submit, 0)
 
     def adopt(self, workload: Workload, bound: list[Pod], floor: int, may_be_stopped: bool = True) -> bool:
@@ -104,9 +104,9 @@ class ExistingPods:
         self.core.happen(JobStarted(since, job.id, table_of(pieces)))
 
     def held(self, workload: Workload, free: FreeCapacity | None = None) -> Allocation | None:
-        """Return the allocation of the bound pods; None if a node is unknown, or has less free than a pod requests.
+        """Return the allocation of the bound pods. None if a node is unknown, or has less free than a pod requests.
 
-        It is taken out of `free` (None: what the state has free), so that several workloads get disjoint allocations.
+        It is subtracted from `free` (None: the state's free capacity), so that no two workloads get the same capacity.
         """
         state = self.core.state
         free, index = free or FreeCapacity(state.table), state.node_index
@@ -126,7 +126,7 @@ class ExistingPods:
         self._freed.update(dict.fromkeys(node for node in nodes if node in self.short))
 
     def gaining(self) -> Iterator[str]:
-        """Yield keys of workloads that hold too little, as long as a freed node has some of what they lack."""
+        """Yield the keys of workloads that hold too little, while a freed node still has some of what they lack."""
         freed, self._freed = self._freed, {}
         for node in freed:
             lacks = self.short.get(node, {}) if node in self.core.state.node_index else {}
@@ -134,7 +134,7 @@ class ExistingPods:
                 for key in list(keys):
                     if not self._is_free(node, lack):
                         break
-                    del keys[key]  # last in the order if the workload still lacks something
+                    del keys[key]  # if the workload still lacks something, it goes last in the order
                     yield key
                 if not keys:
                     del lacks[lack]

@@ -1,7 +1,7 @@
 """The fleet: turns the nodes of the API server into nodes of the core's state, and their changes into events.
 
-Nodes join, leave, and change their size, position in the topology, labels and taints without a rebuild. The driver
-rebuilds the state only for: another topology level, another way to share GPUs, more pools than a cluster may have, or a
+A node may join, leave, or change its size, position in the topology, labels and taints without a rebuild. The driver
+rebuilds the state only for a new topology level, another way to share GPUs, more pools than a cluster may have, or a
 node that becomes too small for its running pods.
 """
 
@@ -21,7 +21,7 @@ from kant.model.units import GPU
 
 
 def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpec | None:
-    """Return the nodes in the mirror as a cluster, in the order of their names; None if there is no node."""
+    """Return the nodes in the mirror as a cluster, sorted by name; None if there is no node."""
     seen = (translation.nodes.node(mirror.nodes[key], now) for key in sorted(mirror.nodes))
     nodes = translation.nodes.leave_out_rare(tuple(one[0] for one in seen if one is not None))
     for node in nodes:
@@ -116,14 +116,14 @@ class Fleet:
         (self.closed.discard if status == NodeStatus.IN_SERVICE else self.closed.add)(name)
 
     def _is_held_in_part(self, index: int, devices: int) -> bool:
-        """Whether one of the GPUs in the bit mask `devices` is partly allocated, and cannot be marked lost yet."""
+        """Whether one of the GPUs in the bit mask `devices` is partly allocated: it cannot be marked as lost yet."""
         row = self.core.state.table[index].tolist() if devices else []
         return any(devices >> number & 1 and 0 < free < GPU for number, free in enumerate(row[c.DEVICES :]))
 
     def _count_devices(self, index: int, name: str, lost: int, named: int) -> None:
-        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, then free GPUs from the last on.
+        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, then free GPUs, the last one first.
 
-        GPUs that jobs hold become lost when they are freed.
+        A GPU that a job holds becomes lost when the job frees it.
         """
         state = self.core.state
         before = state.health.lost.get(index, 0)

@@ -1,4 +1,4 @@
-"""The groups of workloads, as objects of the API server define them; an object is read when it is first named."""
+"""The groups of workloads, as objects of the API server define them. An object is read when a pod first names it."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ class GroupReading:
                 workload.lacking, workload.whole = len(waiting), not waiting
 
     def may_lack_places(self) -> bool:
-        """Whether a gang with bound pods may need more capacity, because its group has not been read yet."""
+        """Whether a gang with bound pods may need more capacity than it has, because its group has not been read."""
         self.unread = {one: None for one in self.unread if one.unread and one.phase is Phase.PLACED}
         return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self.unread)

@@ -10,14 +10,14 @@ from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload
 
-PROTECTED = 30.0  # seconds without another eviction of pods that a disruption budget protects
+PROTECTED = 30.0  # seconds for which pods are not evicted again after a refused eviction
 
 Act = Callable[[Workload, list[Pod]], None]
 """A function of a workload and its pods that have not ended."""
 
 
 class LostPlaces:
-    """`begin` submits a workload without a job, `follow` and `settle` process changes.
+    """`begin` submits a workload that has no job; `follow` and `settle` process changes of workloads.
 
     `recall` withdraws unsent bindings to nodes; `recount` reads the capacity of nodes again.
     """
@@ -36,7 +36,7 @@ class LostPlaces:
         self._protected: dict[Workload, None] = {}
 
     def withdraw(self, nodes: Iterable[str]) -> None:
-        """Give up unbound placements on these nodes: other pods have taken the nodes, or they are gone."""
+        """Give up the placements of unbound pods on these nodes, which other pods have taken or which are gone."""
         gone = set(nodes)
         self.recall(gone)
         for workload in list(self.transitions.unbound) if gone else ():
@@ -47,14 +47,14 @@ class LostPlaces:
         self.has_more(gone)
 
     def has_more(self, nodes: Iterable[str]) -> None:
-        """Let pods that hold less than they request take what may have been freed on these nodes."""
+        """Let pods that hold less than they request take the capacity that may have been freed on these nodes."""
         existing, by_key = self.existing_pods, self.members.by_key
         existing.freed(nodes)
         for key in existing.gaining():
             workload = by_key.get(key)
             if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
                 self.transitions.end(workload)
-            if workload is not None and workload.phase is Phase.INCOMPLETE:  # perhaps since nothing was left for it
+            if workload is not None and workload.phase is Phase.INCOMPLETE:  # perhaps because nothing was free for it
                 self.settle(key)
 
     def retry_partially_bound(self) -> None:
@@ -67,9 +67,9 @@ class LostPlaces:
             self.partially_bound.complete_all()
 
     def refused(self, workload: Workload, why: str, blameless: bool = False) -> None:
-        """Handle the final refusal of a binding: all pods of the workload wait again, are completed or are evicted.
+        """Handle the final refusal of a binding: all the workload's pods wait again, or it is completed or evicted.
 
-        This is delayed until all bindings of the workload are answered, since one in flight may still be carried out.
+        Handled once all bindings of the workload are answered, since one that is in flight may still be carried out.
         `blameless`: the workload may be placed elsewhere at once.
         """
         if workload.phase is not Phase.PLACED:
@@ -105,11 +105,11 @@ class LostPlaces:
         self.partially_bound.complete_all()
 
     def stays(self, workload: Workload, protect: bool) -> None:
-        """Handle a refused eviction: the workload stays. `protect`: it is no victim again for PROTECTED seconds."""
+        """Handle a refused eviction: the workload stays. `protect`: for PROTECTED seconds it is not evicted again."""
         if workload.job and workload.phase is not Phase.PLACED:  # a partially bound gang
             self.partially_bound.keep_refused(workload)
             return
-        if shrinks := bool(workload.job):  # it was to give up some pods, and still has all
+        if shrinks := bool(workload.job):  # its job was shrunk, but it still has all pods
             self.transitions.end(workload)
         workload.phase = Phase.INCOMPLETE
         if protect:

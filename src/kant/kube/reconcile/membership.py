@@ -15,8 +15,8 @@ from kant.model.errors import InputError
 class Membership:
     """`by_key` has all workloads, `key_of` the key of each pod (uid), `pods_of` the uids of each key's pods.
 
-    `unlike` has the keys of gangs whose pods state different minimum numbers of pods. The largest number counts; the
-    value is True while a change of this number has not been handled.
+    `unlike` has the keys of gangs whose pods state different minimum numbers of pods. The largest number counts. The
+    value is True if the number has changed and the change is not handled yet.
     """
 
     def __init__(self, mirror: Mirror, translation: Translation) -> None:
@@ -28,7 +28,7 @@ class Membership:
         self.unlike: dict[str, bool] = {}
 
     def note(self, uid: str, pod: Pod) -> str | None:
-        """Return the key of the workload that a pod belongs to; None for a pod that Kant ignores."""
+        """Return the key of the workload to which a pod belongs; None for a pod that Kant ignores."""
         key = self.key_of.get(uid)
         if key is None:
             ours = self.translation.is_ours(pod)
@@ -64,7 +64,7 @@ class Membership:
         return [pod for pod in self.pods(key) if not is_over(pod)]
 
     def drop_deleted(self, key: str) -> None:
-        """Forget the pods of a workload that no longer exist."""
+        """Forget those pods of a workload that no longer exist."""
         gone = [uid for uid in self.pods_of.get(key, ()) if uid not in self.mirror.pods]
         for uid in gone:
             del self.pods_of[key][uid], self.key_of[uid]
@@ -79,7 +79,7 @@ class Membership:
             self.unlike.pop(key, None)
 
     def _take_larger(self, workload: Workload, group: GroupRef) -> None:
-        """Record a pod of a gang that states another minimum number of pods than earlier pods."""
+        """Record that a pod of a gang states another minimum number of pods than earlier pods."""
         larger = workload.group is None or group.least > workload.group.least
         self.unlike[workload.key] = self.unlike.get(workload.key, False) or larger
         if larger:

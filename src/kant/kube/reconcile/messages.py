@@ -1,4 +1,4 @@
-"""Messages for users on why workloads wait: each sentence once for each workload."""
+"""Messages that tell users why workloads wait. Each sentence is sent once for each workload."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Messages:
             self.unsent.append((workload, sentence, reason))
 
     def say_when_still(self, workload: Workload, sentence: str) -> None:
-        """Report what a gang lacks once `sentence` has stayed the same for STILL s: each new pod changes it."""
+        """Report what a gang lacks once `sentence` has not changed for STILL seconds: every new pod changes it."""
         if self.growing.get(workload, ("",))[0] != sentence:
             self.growing[workload] = sentence, self.clock() + STILL
 

@@ -1,8 +1,8 @@
 """Node filters: constraints that the core cannot count, checked exactly for each pod before it is placed.
 
 They check devices of claims (dynamic resource allocation), and volumes that are still to be chosen, provisioned or
-attached. The core chooses nodes without knowing the filters. A start on a node that fails a filter is refused. From
-then on nodes that fail it are left out of the node sets of such pods, until they pass. So nothing is overcommitted.
+attached. The core chooses nodes without knowing the filters. A start on a node that fails a filter is refused, so
+nothing is overcommitted. From then on, nodes that fail the filter are not in the node sets of such pods.
 
 The term is that of kube-scheduler (filter plugins DynamicResources, VolumeBinding and NodeVolumeLimits).
 """
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from kant.kube.reconcile.csi_volumes import CsiVolumes
 
 FILTER = f"{OWN}/filter:"
-"""Prefix of the names of filters. A node has the names of filters that it fails as labels: no real one has a colon."""
+"""Prefix of the names of filters. Node sets see failed filters as labels of the node: no real label has a colon."""
 
 STORAGE, ATTACHED = f"{FILTER}storage ", f"{FILTER}attached "
 DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f"{FILTER}plugin"
 
 
 class NodeFilters:
-    """`failing` has, by node, the filters that it failed at the last check. `outdated`: a start was refused since then.
+    """`failing` has, by node, the filters that it failed at the last check. `outdated`: a start has been refused since.
 
     `apart` has the keys of gangs whose pods conflict on a node, so that each pod needs a node for itself.
     """
@@ -78,7 +78,7 @@ class NodeFilters:
     # --- what nodes fail, for node sets -------------------------------------------------------------------------
 
     def begin(self, waiting: Collection[Pod]) -> None:
-        """Start over for a new state: determine which nodes fail the filters that `waiting` pods need."""
+        """Start over for a new state: determine which nodes fail the filters that the `waiting` pods need."""
         self.promises.promised.clear()
         self._look_at_all(waiting)
 
@@ -111,7 +111,7 @@ class NodeFilters:
         self._clean, self._failed, self._new_failing = self.pods.keys() - named, named, {}
 
     def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
-        """Return requirements that exclude the nodes which fail a filter of the pod."""
+        """Return requirements that exclude the nodes that fail a filter of the pod."""
         names = self._names(pod)
         for name in names:
             self.pods.setdefault(name, {})[pod.metadata.uid] = pod
@@ -133,14 +133,14 @@ class NodeFilters:
         return found
 
     def limit(self, pod: Pod) -> PodAntiAffinity | None:
-        """Return the pod class by which such waiting pods are limited per node; None: no limit (`DeviceLimits`)."""
+        """Return the pod class that limits how many such pods a node gets (see `DeviceLimits`); None: no limit."""
         if not (self._short_devices and pod.spec.resource_claims):
             return None
         is_short = self.devices.requests.digest(pod) in self._short_devices
         return self.devices.allocations.limits.of(pod) if is_short else None
 
     def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Return, as one sentence, which filters keep a pod from these otherwise suitable nodes."""
+        """Return one sentence on which filters keep a pod from these nodes, which are suitable otherwise."""
         at = list(nodes)
         found = [name for name in self._names(pod) if any(name in self.failing.get(node, ()) for node in at)]
         return "; ".join(self._words(name, pod) for name in found)
@@ -229,7 +229,7 @@ class NodeFilters:
         return any(not self._fails(name, node, waiting[name]) for node, name in seen if name in waiting)
 
     def _waiting(self, name: str) -> Pod | None:
-        """Return a waiting pod that needs a filter; None: none. (A placed pod would find its own devices in use.)"""
+        """Return a waiting pod that needs a filter, or None. A placed pod would find its own devices in use."""
         asked = self.pods[name]
         for uid in list(asked):
             pod = self.mirror.pods.get(uid)
@@ -242,9 +242,9 @@ class NodeFilters:
     # --- whether pods may have their places -----------------------------------------------------------------------
 
     def check(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
-        """Return, as one sentence, why pods may not all be placed on their nodes (`placed`); "" if they may.
+        """Return one sentence on why pods may not all be placed on their nodes (`placed`); "" if they may.
 
-        Pods in `going` are not counted. From now on the node filters know a shortage that is found.
+        Pods in `going` do not count. If something is lacking, the node filters take it into account from now on.
         """
         taken = next((why for _, pod in placed if (why := self.claim_taken(pod, going))), "")
         if taken:
@@ -280,7 +280,7 @@ class NodeFilters:
         return any(chosen_claims(pod, self.mirror.storage) for _, pod in placed if pod.spec.volumes)
 
     def claim_taken(self, pod: Pod, going: Collection[str] = NO_PODS) -> str:
-        """Return, as one sentence, which exclusive claim (ReadWriteOncePod) of a pod another pod uses; "" for none."""
+        """Return one sentence on an exclusive claim (ReadWriteOncePod) of a pod that another pod uses, or ""."""
         mirror = self.mirror
         for name in claims_of(pod):
             key = pod.metadata.namespace, name
@@ -310,19 +310,19 @@ class NodeFilters:
             return ""
         allocations = self.devices.allocations
         asked = [(allocations.requests.digest(pod), node) for node, pod in claiming]
-        if allocations.are_awaited(claiming):  # their result differs from that of equal claims
+        if allocations.are_awaited(claiming):  # the result differs from that of pods with equal claims
             return allocations.why_not(claiming, going)
         known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
         why = known or allocations.why_not(claiming, going)
         for (digest, _), (_, pod) in zip(asked, claiming, strict=True) if why else ():
             if digest:
                 self._short_devices.setdefault(digest, set()).add(self._used(pod))
-        if why and asked[0][0] and len(asked) == 1 and not going:  # several pods may fail only together
+        if why and asked[0][0] and len(asked) == 1 and not going:  # several pods may fail together that pass one by one
             self._taken[asked[0]] = why
         return why
 
     def is_excluded(self, placed: Placed) -> bool:
-        """Whether a node is known to lack devices for one of these pods, so that other nodes may be tried at once."""
+        """Whether the node of one of these pods is known to lack devices for it: other nodes may be tried at once."""
         claiming = ((node, pod) for node, pod in placed if pod.spec.resource_claims)
         return any((self.devices.requests.digest(pod), node) in self._taken for node, pod in claiming)
 

@@ -1,4 +1,4 @@
-"""Preemption by node, for single pods that the core could place but node filters keep from every node.
+"""Preemption by node: for single pods that fit by the core's count, but that node filters keep from every node.
 
 The filters are about devices of claims, and volumes. The core decides which jobs such a pod may preempt
 (`kant.scheduler.node_preemption`). This module finds which jobs on each node may be stopped, and whether the pod would
@@ -28,7 +28,7 @@ AGAIN = 10.0
 """Seconds until a pod without possible victims is tried again."""
 
 SHARE = 9
-"""The pause after a search, as a multiple of the time that the search took."""
+"""The pause after a search, as a multiple of the duration of the search."""
 
 
 class NodePreemption:
@@ -44,7 +44,7 @@ class NodePreemption:
         self._rest = 0.0  # no pod is tried before this time (monotonic seconds)
 
     def turn(self) -> tuple[Workload, Plan] | None:
-        """Return a plan that places a pod by preemption, with the pod's workload; None if there is none now."""
+        """Return a plan that places a pod by preemption, and the pod's workload; None if no such plan is found now."""
         nowhere = self.transitions.nowhere
         if self.core.scheduler.profile.preemption is None:
             nowhere.clear()
@@ -73,7 +73,7 @@ class NodePreemption:
     def carried_out(self, workload: Workload, going: Collection[str]) -> bool:
         """Record that the plan was carried out: the pod is not bound until the pods in `going` (uids) are gone.
 
-        Returns False if the workload was not placed after all: then its job has been ended.
+        Returns False, after ending the workload's job, if the workload was not placed after all.
         """
         if workload.phase is Phase.PLACED:
             workload.after = frozenset(going)
@@ -101,7 +101,7 @@ class NodePreemption:
         accepted = dict.fromkeys(self.translation.eligible.accepting(pod, names))
         departing = {uid for own in self.transitions.existing_pods.leaving.values() for uid in own}
         if departing and any(not self.filters.check([(node, pod)], departing) for node in accepted):
-            return None  # a node fits once the leaving pods are gone
+            return None  # no preemption: a node fits once the leaving pods are gone
         if not any(will_do(node, near) for node in accepted if (near := on_node[node])):
             return None
         core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
@@ -109,13 +109,13 @@ class NodePreemption:
         if plan is None:
             core.happen(JobCancelled(core.now, job.id))
             return None
-        if workload.job:  # the former job may accept fewer nodes
+        if workload.job:  # its present job may accept fewer nodes
             self.transitions.end(workload)
         self.transitions.came(workload, job, [Member(pod, self.translation.demand(pod))])
         return plan
 
     def _stoppable(self, job: Job) -> dict[str, Workload]:
-        """Return, by job, the workloads that this job might preempt, without a look at quotas."""
+        """Return, by job, the workloads that this job might preempt if quotas are disregarded."""
         policy, state = self.core.scheduler.profile.preemption, self.core.state
         if policy is None or (policy.reclaim == "off" and job.priority <= state.lowest_preemptible()):
             return {}

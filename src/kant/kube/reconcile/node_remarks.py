@@ -1,4 +1,4 @@
-"""Remarks to waiting jobs about nodes that accept no new pods: because of their status, or of their limit of pods."""
+"""Remarks to waiting jobs about nodes that accept no new pods because of their status or their limit of pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partially bound gangs: each is completed, or evicted after a time limit.
+"""Partially bound gangs: each gang is completed, or evicted after a time limit.
 
 After a crash, a refused binding or the loss of a node, only some pods of a gang may be bound. These are reported to the
 core (`JobFound`), which places the missing pods in a plan of their own. If that is not possible, the bound pods stay
@@ -21,8 +21,8 @@ from kant.model.event import JobEvicted, JobFound, JobRefused
 class PartiallyBound:
     """The workloads that are partially bound.
 
-    `to_complete` has the workloads whose missing pods are to be placed now. `tried` has the
-    `ClusterState.capacity_version` at which a workload's missing pods could not be placed.
+    `to_complete` has the workloads whose missing pods are to be placed now. `tried` has, by workload whose missing pods
+    could not be placed, the `ClusterState.capacity_version` at that time.
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -37,7 +37,7 @@ class PartiallyBound:
         return workload.lacking > 0 and workload not in self.tried
 
     def complete(self, workload: Workload, blameless: bool = False) -> None:
-        """Handle a placed gang not bound as planned: report its bound pods, and let the core place its other pods."""
+        """Handle a gang that was not bound as planned: report its bound pods, and let the core place the others."""
         core = self.core
         self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         members = []
@@ -65,7 +65,7 @@ class PartiallyBound:
     def complete_all(self) -> None:
         """Place the missing pods of the gangs in `to_complete`, or keep these gangs partially bound for a while.
 
-        All of them are reported before anything is planned, so that no gang gets capacity that another one holds.
+        All gangs are reported before anything is planned, so that no gang gets capacity that another gang holds.
         """
         core, found = self.core, self.to_complete
         self.to_complete = []
@@ -80,7 +80,7 @@ class PartiallyBound:
             if gang.job in starts:
                 self.transitions.start(gang, starts[gang.job].allocation, held[gang])
         for gang in found:
-            if gang.phase is Phase.WAITING:  # no nodes for the missing pods, or filters forbid them
+            if gang.phase is Phase.WAITING:  # no nodes for the missing pods, or filters exclude the nodes
                 self._keep_in_part(gang)
 
     def _keep_in_part(self, workload: Workload) -> None:
@@ -95,7 +95,7 @@ class PartiallyBound:
             self.transitions.messages.say(workload, "no place was found for its other pods", UNSCHEDULABLE)
 
     def keep_refused(self, workload: Workload) -> None:
-        """Keep a gang whose eviction was refused: it is evicted again after the limit for partially bound gangs."""
+        """Keep a gang whose eviction was refused. After the limit for partially bound gangs it is evicted again."""
         workload.phase = Phase.PLACED
         self._note_lacking(workload, 1, self.core.clock())
 
@@ -139,7 +139,7 @@ class PartiallyBound:
         return found
 
     def in_part(self) -> list[Workload]:
-        """Return the workloads of which some pods are bound and others are not."""
+        """Return the workloads that are partially bound: some of their pods are bound and others are not."""
         partial = self.transitions.partial
         for workload in [one for one in partial if one.partial < 0 or one.phase is not Phase.PLACED]:
             del partial[workload]

@@ -20,7 +20,7 @@ from kant.model.event import JobCancelled, JobFinished
 
 
 class PlacedWorkloads:
-    """`begin` submits a workload without a job, given its pods; `split_off` makes a pod a workload of its own.
+    """`begin` submits a workload that has no job, given its pods; `split_off` makes a pod a workload of its own.
 
     `unsized` has the keys of gangs to settle again once the state has been built.
     """
@@ -50,7 +50,7 @@ class PlacedWorkloads:
             finished = any(slot.done for slot in workload.slots)
             self.transitions.end(workload, JobFinished if finished else JobCancelled)
             return
-        self.transitions.time_partial(workload)  # the watch may show bindings before they are answered
+        self.transitions.time_partial(workload)  # the watch may show a binding before its response arrives
         filled = {slot.pod for slot in workload.slots}
         coming = [p for p in live if waits(p) and p.metadata.uid not in filled]
         anew = self._is_unexpected(workload, coming) and not self.transitions.is_in_flight(workload)
@@ -67,7 +67,7 @@ class PlacedWorkloads:
             self.partially_bound.complete(workload)
 
     def _is_unexpected(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Whether a new pod's requests differ from those of all stand-ins, made from a template, that hold slots."""
+        """Whether a new pod's requests match none of the stand-ins (made from a template) that hold vacant slots."""
         expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
         try:
             return bool(expecting) and any(
@@ -104,7 +104,7 @@ class PlacedWorkloads:
         return True
 
     def _look_up_again(self, workload: Workload, live: list[Pod]) -> None:
-        """Have a workload's group object read again if its pods differ: what changes the pods may change the object."""
+        """Have the group object of a workload read again if its pods have changed: the object may have changed, too."""
         pods = frozenset(pod.metadata.uid for pod in live)
         if workload.group is not None and workload.group.paths and workload.asked not in (pods, frozenset()):
             self.reading.awaited[workload.group] = None
@@ -126,7 +126,7 @@ class PlacedWorkloads:
         return False
 
     def _is_to_be_planned(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Whether an adopted gang, whose job lacks its pods' constraints on nodes, has new pods for all vacant slots.
+        """Whether all vacant slots of an adopted gang have new pods. Its job lacks its pods' constraints on nodes.
 
         Such a gang is submitted again, so that its new pods obey all constraints of a first placement.
         """
@@ -167,5 +167,5 @@ class PlacedWorkloads:
 
 
 def grows_from_one(workload: Workload, spec: GroupSpec) -> bool:
-    """Whether the gang needs only one pod, and the object of its group says that others may join."""
+    """Whether the gang needs only one pod, and its group's object says that more pods may join."""
     return spec.least == 1 and bool(spec.tasks) and not (workload.group is not None and workload.group.least)

@@ -1,4 +1,4 @@
-"""Promises: pods that are placed on a node but not known to be bound, in addition to the pods that are there."""
+"""Promises: pods that are placed on a node but not known to be bound. They count on the node like its bound pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Placed = Sequence[tuple[str, Pod]]
 
 
 class Promises:
-    """`promised` has, by node, the uids of pods about to be bound to it; `leaving` those of pods that will be gone."""
+    """`promised` has, by node, the uids of pods about to be bound to it; `leaving`, the uids of pods about to go."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror

@@ -1,7 +1,7 @@
-"""Whether a cluster has Queues. If all Queues have disappeared, nothing starts, so that no job exceeds its quota.
+"""Whether a cluster has Queues. If all Queues disappear, nothing starts, so that no job exceeds its quota.
 
-That there were Queues is remembered in the annotation `scheduling.kant.dev/queues` of the leader's Lease, for the next
-leader. A person may set the annotation to `none`, to state that the cluster should have no Queues.
+The annotation `scheduling.kant.dev/queues` of the leader's Lease tells the next leader that there were Queues. A person
+may set the annotation to `none`, to state that the cluster should have no Queues.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kant.kube.objects.names import QUEUES_KNOWN
 from kant.model.tenant import Queue, QueueConfig
 
 DECLARED, NONE = "declared", "none"
-"""Values of the annotation: there are or were Queues (written by Kant); there should be none (by a person)."""
+"""Values of the annotation: there are or were Queues (written by Kant); none should exist (written by a person)."""
 
 NONE_LEFT = QueueConfig((Queue("(no Queue is left)", state="hold"),))
 """The queues of a cluster that has lost all Queues: nothing starts under them."""
@@ -21,7 +21,7 @@ GONE = "no Queue is left in this cluster, which had some: nothing starts until t
 
 
 class QueuePresence:
-    """`there`: the cluster has a Queue. `were`: it has or had one. `word` returns the annotation; "" for none."""
+    """`there`: the cluster has a Queue. `were`: it has or had one. `word` returns the annotation's value, or ""."""
 
     def __init__(self, word: Callable[[], str] = lambda: "") -> None:
         self.word = word

@@ -1,4 +1,4 @@
-"""Readiness: what must be true of pods' claims, provisioned nodes and reservation before they become a job."""
+"""Readiness: what the claims, provisioned nodes and reservation of pods must satisfy before the pods become a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_claims_of(pods: Iterable[Pod], devices: DynamicResources, filters: NodeFilters) -> None:
-    """Raise NotYetError if volumes or devices of these pods cannot be used yet, InputError if never."""
+    """Raise NotYetError if volumes or devices of these pods cannot be used yet, InputError if they never can."""
     for pod in pods:
         devices.check(pod)
         if pod.spec.volumes:
@@ -38,7 +38,7 @@ def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
 
 
 def check_reservation(job: Job, booked: Iterable[BookedGpus], core: Core) -> None:
-    """Raise NotYetError if the job's reservation has no nodes now, MalformedError if it is for other queues."""
+    """Raise NotYetError if the job's reservation has no nodes now, MalformedError if it excludes the job's queue."""
     known = next((one for one in booked if one.name == job.reservation and one.end > core.now), None)
     if known is None:
         raise NotYetError(f"its reservation {job.reservation} does not exist, or is over")

@@ -1,4 +1,4 @@
-"""Regrouping: pods whose group's object says that they start with other groups, as several gangs, or in sequence."""
+"""Regrouping: the object of a group may say that its pods start with other groups, as several gangs, or in sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kant.kube.translate.groups import COMPOSITE, GroupRef, composite_of, part_o
 
 
 class Regrouping:
-    """Moves pods to the workloads with which they start. Returned keys are those of workloads to settle."""
+    """Moves pods to the workloads with which they start. The keys that it returns are those of workloads to settle."""
 
     def __init__(self, transitions: Transitions, members: Membership) -> None:
         self.transitions = transitions
@@ -22,8 +22,8 @@ class Regrouping:
         self.members = members
 
     def regroup(self, workload: Workload, spec: GroupSpec) -> dict[str, None] | GroupRef:
-        """Move the pods of a workload to those with which they start. Returns the keys of these ({}: nothing moves), or
-        the group whose object must be read first. Raises InputError."""
+        """Move the pods of a workload to the workloads with which they start. Returns the keys of those ({} if nothing
+        moves), or a group whose object must be read first. Raises InputError."""
         if spec.parent and (found := self._into_outer(workload, spec)):
             return found
         return self._into_gangs(workload, spec.gangs) if spec.gangs else {}
@@ -51,7 +51,7 @@ class Regrouping:
         return {key: None}
 
     def _into_gangs(self, workload: Workload, gangs: Sequence[Sequence[str]]) -> dict[str, None]:
-        """Split the pods of an object into gangs, named by their first parts; each part in no gang is one itself."""
+        """Split the pods of an object into gangs, named by their first parts. A part in no gang forms its own gang."""
         assert workload.group is not None
         first, found = {name: gang[0] for gang in gangs for name in gang}, dict[str, GroupRef]()
         for pod in self.members.pods(workload.key):
@@ -74,7 +74,7 @@ class Regrouping:
     # --- pods that are not yet created -----------------------------------------------------------------------------
 
     def expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
-        """Return stand-ins for pods that are created only once other pods of the gang are ready. Raises InputError."""
+        """Return stand-ins for pods that will be created once other pods of the gang are ready. Raises InputError."""
         from kant.kube.translate.parts import stand_ins  # few groups are created in parts
 
         assert workload.group is not None

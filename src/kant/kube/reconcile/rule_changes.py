@@ -1,7 +1,7 @@
-"""Keeps the pod classes of affinity rules up to date: a new rule may match pods that run.
+"""Keeps the pod classes of affinity rules up to date: a new rule may match pods that already run.
 
-A job of the core states, for each group, the classes that all pods of the group have. Further classes of single pods,
-and pods in no job, are counted by node outside the jobs (`PodsCounted`).
+A job of the core states, for each group, the classes that all pods of the group have. Other classes of single pods, and
+pods that belong to no job, are counted by node apart from the jobs (`PodsCounted`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RuleChanges:
         self._counted: set[str] = set()  # uids of the pods in these counts
 
     def take(self) -> dict[str, None]:
-        """Emit changed rules of jobs. Returns the keys of waiting workloads whose jobs must be created again."""
+        """Emit the changed rules of jobs. Returns the keys of waiting workloads whose jobs must be created again."""
         new, again = self.translation.rule_book.take_new(), dict[str, None]()
         self.translation.stale |= self.translation.rule_book.is_overgrown
         touched, self.touched = self.touched, {}
@@ -77,7 +77,7 @@ class RuleChanges:
         return True
 
     def _likes_others(self, workload: Workload) -> bool:
-        """Whether a waiting pod's preferences for other pods differ from those that its job states."""
+        """Whether a waiting pod's preferences for other pods have changed since its job was created."""
         state = self.core.state
         job = state.live.get(state.rows[workload.job])
         if job is None:  # the job has ended, and the workload is not updated yet
@@ -93,9 +93,9 @@ class RuleChanges:
             return self.translation.rules_there(pod, foreign=True)
 
     def count_beside(self, changed: Collection[tuple[str, str]]) -> None:
-        """Emit the counts of pods outside the jobs on the nodes of these pods (uid, node), which may have changed.
+        """Emit how many pods outside the jobs are on the nodes of these pods (uid, node), which may have changed.
 
-        Since a node may have hundreds of pods, a pod that has and had no part in the counts causes no new count.
+        A node may have hundreds of pods. So a pod that is not and was not in the counts causes no new count.
         """
         pods, counted, again = self.mirror.pods, self._counted, dict[str, None]()
         for uid, node in changed:
@@ -135,7 +135,7 @@ class RuleChanges:
 
 
 def _common(rules: list[PodRules]) -> PodRules:
-    """Return the rules of the pods of one group; its classes are those that all of these pods have."""
+    """Return the rules of the pods of one group. Its classes are those that all of these pods have."""
     first = rules[0]
     classes = [name for name in first.classes if all(name in one.classes for one in rules)]
     return PodRules(tuple(classes), first.anti_affinity, first.affinity, first.spread, first.amounts)

@@ -1,4 +1,4 @@
-"""Explanations: which affinity rules and amounts of other resources keep pods from all nodes that fit otherwise."""
+"""Explanations: which affinity rules and amounts of other resources keep pods from all otherwise suitable nodes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Example = Callable[[str, list[int]], str]
 
 
 def rule_words(state: ClusterState, job: int, example: Example = lambda name, rows: "") -> list[str]:
-    """Return, as sentences, what keeps the pods of a waiting job from every node that has the capacity for one, now or
-    when empty. Only the first such group counts; if there is none, a gang's requests besides GPUs, CPU and memory are
-    named.
+    """Return, as sentences, what keeps a group of a waiting job's pods from all nodes with enough capacity for a pod:
+    free capacity, or if no node has enough, total capacity. Only the first such group is explained. If there is none, a
+    gang's requests besides GPUs, CPU and memory are named.
     """
     shape = state.shape_of(job)
     for rules, (_, demand) in zip(shape.ask.rules, shape.parts, strict=False):
@@ -39,7 +39,7 @@ def rule_words(state: ClusterState, job: int, example: Example = lambda name, ro
 
 
 def _able(state: ClusterState, table: Table, demand: int) -> Mask:
-    """Return a mask of the nodes that a pod may use and that have the GPUs, CPU and memory for it in `table`."""
+    """Return a mask of the nodes that a pod may use and that have, by `table`, the GPUs, CPU and memory for it."""
     asked = state.shapes.demands[demand]
     able: Mask = admitting(asked, table[:, c.POOL])
     rows = able.nonzero()[0]  # often few, and rows of a large table are slow to read

@@ -1,7 +1,7 @@
-"""What the preemption of a job would lose: the work since its last checkpoint, whose time a pod's annotation states.
+"""What preempting a job would lose: the work since its last checkpoint, whose time an annotation of a pod states.
 
-The core has a preemption cost for each job, which grows with time. A cost is updated when the loss has grown by an
-eighth and by half a minute, which is precise enough to compare victims.
+The core has a preemption cost for each job, which grows with time. A cost is updated once the loss has grown by an
+eighth and by half a minute: enough precision to compare victims.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SavedWork:
             core.happen(JobPriced(core.now, workload.job, milli * ((core.now - saved) // SECOND)))
 
     def _time(self, pod: Pod) -> int:
-        """Return when work was last saved, by a pod's annotation (microseconds of the run); -1 without a valid time."""
+        """Return when work was last saved, by a pod's annotation (microseconds of the run); -1: no valid time."""
         text = (pod.metadata.annotations or {}).get(CHECKPOINTED, "")
         if not text:
             return -1

@@ -1,4 +1,4 @@
-"""Slots: which pod of a gang uses which row of its allocation, and allocations for pods that are bound already."""
+"""Slots: which pod of a gang uses which row of its allocation. Also allocations for pods that are already bound."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Slot:
 
     `done`: the slot's pod has succeeded, and no other pod gets the slot. `devices` is a bit mask of the GPUs that the
     core chose; a node that cannot assign particular GPUs uses others. `was` identifies the slot's last pod (see
-    `elastic_jobs.identity`), and `since` is when (seconds) the slot became vacant, -1 while it is filled. `expects` is
-    the stand-in for a pod that is not created yet (`translate.parts`), until such a pod has been bound. `group` is
-    the index of the slot's group in the job.
+    `elastic_jobs.identity`). `since` is when the slot became vacant, in seconds of the core's clock; -1 while it is
+    filled. `expects` is the stand-in for a pod that is not created yet (`translate.parts`), until such a pod has been
+    bound. `group` is the index of the slot's group in the job.
     """
 
     node: str
@@ -59,14 +59,14 @@ class Member:
 
 
 def coming(slots: Iterable[Slot], pods: Mapping[str, Pod]) -> Iterator[tuple[Slot, Pod]]:
-    """Yield each slot whose pod exists and is not bound yet, with this pod."""
+    """Yield each slot whose pod exists and is not bound yet, and the pod."""
     return ((slot, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods)
 
 
 def slots_of(
     allocation: Allocation, members: Sequence[Member], names: Sequence[str], job: Job, partly: bool = False
 ) -> list[Slot]:
-    """Return a slot for each member, in their order, on the nodes of an allocation; with `partly` it may be too small.
+    """Return a slot for each member, in order, on the nodes of an allocation. `partly`: it may be too small for all.
 
     Raises ValueError if the allocation of the `job` was made for other members.
     """
@@ -88,7 +88,7 @@ def slots_of(
 
 
 def slot_for(node: str, member: Member, devices: int) -> Slot:
-    """Return a slot on a node for a member: with its pod, or for a stand-in with the expected pod."""
+    """Return a slot on a node for a member. For a stand-in the slot expects a pod, and has none yet."""
     if is_stand_in(member.pod):
         return Slot(node, member.demand, devices=devices, expects=member.pod, group=member.group)
     return Slot(node, member.demand, member.pod.metadata.uid, devices=devices, group=member.group)
@@ -104,7 +104,7 @@ def _first_bits(mask: int, count: int) -> tuple[int, int]:
 
 
 class FreeCapacity:
-    """The free capacity of the nodes of a table, minus what `take` has taken. The table itself is not changed."""
+    """The free capacity of the nodes in a table, less what `take` has taken. The table itself is not changed."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -114,8 +114,8 @@ class FreeCapacity:
     def take(self, node: int, demand: Demand, devices: int = 0, group: int = 0) -> list[int]:
         """Return an allocation row for a pod that is already on a node: as much of its requests as is free.
 
-        `devices` is a bit mask of the pod's GPUs. 0: only the kubelet knows them; then the GPUs with the least left,
-        but enough, are assumed, the first among equals.
+        `devices` is a bit mask of the pod's GPUs. If it is 0, only the kubelet knows them. Then the GPUs with the least
+        free capacity that is still enough are assumed; among equals, the first ones.
         """
         row = self._rows.get(node)
         if row is None:
@@ -134,7 +134,7 @@ class FreeCapacity:
         return [node, 1, mask, milli if mask else worth_of(demand), cpu, memory, tag, group, 0]
 
     def take_parts(self, node: int, demand: Demand, devices: int = 0) -> list[list[int]]:
-        """As `take`, but in as many rows as needed: a pod that requests GPU replicas may have several of one GPU."""
+        """Like `take`, with as many rows as needed: a pod that requests GPU replicas may have several of one GPU."""
         pieces = [self.take(node, demand, devices)]
         left = demand.gpus - pieces[0][MASK].bit_count()
         while left and pieces[-1][MASK] and demand.milli < GPU and not devices:
@@ -144,12 +144,12 @@ class FreeCapacity:
 
 
 def worth_of(demand: Demand) -> int:
-    """Return the thousandths of a GPU that the allocation row of a pod without whole GPUs has; 0 with GPUs."""
+    """Return the thousandths of a GPU in the allocation row of a pod without whole GPUs; 0 for a pod with GPUs."""
     return demand.charged_milli if not demand.gpus else 0
 
 
 def demand_of_piece(piece: list[int], asked: Demand) -> Demand:
-    """Return what a bound pod with the request `asked` holds by its allocation row, which has no MIG instances."""
+    """Return what a bound pod holds by its allocation row. Rows have no MIG instances: these are taken from `asked`."""
     if asked.mig:
         return Demand(0, asked.milli, piece[CPU], piece[MEMORY], mig=asked.mig)
     return Demand(piece[MASK].bit_count(), piece[MILLI] if piece[MASK] else GPU, piece[CPU], piece[MEMORY])

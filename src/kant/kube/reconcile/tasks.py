@@ -1,4 +1,4 @@
-"""Tasks: with which pods a gang starts, if its group requires a minimum number of pods of each task.
+"""Tasks: which pods a gang starts with, if its group requires a minimum number of pods of each task.
 
 Tasks stand for Volcano's `minTaskMember`, YuniKorn's task groups, roles of an elastic Kubeflow job, head and workers of
 an autoscaling Ray cluster, and PodGroups of a CompositePodGroup.
@@ -33,7 +33,7 @@ def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
 def starting_pods(tasks: Tasks, there: Iterable[Pod], waiting: Sequence[Pod], count: int) -> list[Pod]:
     """Return `count` of the waiting pods, in their order: those that a task lacks, and then the first of the others.
 
-    The pods in `there` run or have succeeded. If tasks lack more than `count` pods, all of these are returned.
+    The pods in `there` run or have succeeded. If tasks lack more than `count` pods, all lacking pods are returned.
     """
     counts = Counter(task_of(pod) for pod in there)
     short = {task: least - counts[task] for task, least in tasks}

@@ -1,4 +1,4 @@
-"""Topologies: reports to the core in which domain each node is, for each node label that an affinity rule names."""
+"""Topologies: reports to the core the domain of each node, for each node label that an affinity rule names."""
 
 from __future__ import annotations
 

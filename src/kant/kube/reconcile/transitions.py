@@ -1,6 +1,6 @@
 """Transitions of the job of a workload: each is recorded on the workload and reported to the core as events.
 
-This module does not decide on transitions: `workloads`, `partially_bound` and the plans of the core do.
+This module does not decide on transitions: `workloads`, `partially_bound` and the plans of the core decide.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from kant.model.placement import COUNTED, Allocation
 class Transitions:
     """`by_job` has the workloads that are jobs of the core, by the id of the job.
 
-    `to_bind` and `to_evict` have workloads for the driver to act on; `completed` has gangs that have become complete,
-    and for how many seconds they were partially bound. `partial` has workloads of which some pods are bound and others
-    not. `unprotected` has workloads for which the core must still be told whether they may be preempted.
+    `to_bind` and `to_evict` have workloads on which the driver must act. `completed` has gangs that have become
+    complete, each with the seconds for which it was partially bound. `partial` has the workloads that are partially
+    bound. `unprotected` has workloads for which the core must still be told whether they may be preempted.
     """
 
     core: Core
@@ -55,21 +55,21 @@ class Transitions:
         self.unbound: dict[Workload, None] = {}  # started workloads that are not known to be bound
         self.vacated: dict[Workload, None] = {}  # workloads that have lost pods since they were bound
         self._unplaced: dict[Workload, None] = {}  # workloads that have waited, and may still wait
-        self.changed: dict[tuple[str, str], None] = {}  # (uid, node) of pods that may count otherwise now
+        self.changed: dict[tuple[str, str], None] = {}  # (uid, node) of pods to count again
         self.closed: set[str] = set()  # nodes that accept no pod now
         self.refused: dict[Workload, None] = {}  # workloads whose start node filters have refused
-        self.nowhere: dict[Workload, str] = {}  # the uid of the pod of workloads that filters keep from all nodes
+        self.nowhere: dict[Workload, str] = {}  # single-pod workloads kept from all nodes by filters; the pod's uid
         self.node_names = self.core.state.node_rows.names  # the node names by row, kept current while nodes join
 
     def is_in_flight(self, workload: Workload) -> bool:
-        """Whether a binding of the workload is unanswered. Meanwhile no other workload gets its allocation."""
+        """Whether a binding of the workload is unanswered. Until then no other workload gets its allocation."""
         return any(slot.pod in self.in_flight for slot in workload.slots)
 
     # --- becoming a job -------------------------------------------------------------------------------------------
 
     def submit(self, workload: Workload, bound: list[Pod], waiting: list[Pod], more: list[Pod] | None = None) -> None:
-        """Submit a workload as a job; bound pods stay on their nodes. With `more` pods it is an elastic gang, with the
-        `waiting` pods as its floor. Raises InputError."""
+        """Submit a workload as a job. Bound pods stay on their nodes. With `more` pods it becomes an elastic gang whose
+        floor is the `waiting` pods. Raises InputError."""
         core = self.core
         more = more or []
         found = self.translation.job(core, workload.group, [*bound, *waiting, *more])
@@ -102,25 +102,25 @@ class Transitions:
         self._unplaced[workload] = None
 
     def unplaced(self, *phases: Phase) -> list[Workload]:
-        """Return the workloads in these phases (WAITING or REJECTED), without a scan of running ones."""
+        """Return the workloads in these phases (WAITING or REJECTED). Running workloads are not scanned."""
         self._unplaced = {one: None for one in self._unplaced if one.phase in (Phase.WAITING, Phase.REJECTED)}
         return [one for one in self._unplaced if one.phase in phases]
 
     def with_vacancies(self) -> list[Workload]:
-        """Return the placed workloads that have slots without a bound pod, and possibly a few others."""
+        """Return the placed workloads that have slots without a bound pod. A few others may be among them."""
         placed = (one for one in self.vacated if one.phase is Phase.PLACED)
         self.vacated = {one: None for one in placed if not all(slot.bound for slot in one.slots)}
         return list(self.unbound | self.vacated)
 
     def came(self, workload: Workload, job: Job, members: list[Member]) -> None:
-        """Note that the core has submitted `job`, which waits, for this workload."""
+        """Note that `job`, which waits, was submitted to the core for this workload."""
         workload.job, workload.members, workload.reason = job.id, members, ""
         self.waits(workload)
         workload.adopted = False
         self.by_job[job.id] = workload
 
     def withhold(self, workload: Workload, waiting: list[Pod]) -> str:
-        """Submit a workload and cancel it at once, to record it. Returns the job's public id. Raises as `submit`."""
+        """Submit a workload and cancel it at once, to record it. Returns the job's public id. Raises InputError."""
         self.submit(workload, [], waiting)
         job = workload.job
         self.end(workload)
@@ -136,7 +136,7 @@ class Transitions:
     ) -> None:
         """Make the bound pods a running job on their nodes, whatever they request. `floor`: minimum pods (0: all).
 
-        While its group is not `known`, the job is not preempted, since it may turn out that it can shrink instead.
+        While its group is not `known`, the job is not preempted: it may turn out that the job can shrink instead.
         """
         first = starting_pods(tasks, (), bound, floor) if 0 < floor < len(bound) else bound
         chosen = {pod.metadata.uid for pod in first}
@@ -184,7 +184,7 @@ class Transitions:
                 self.filters.promises.promise(slot.node, slot.pod)
                 self.changed[slot.pod, slot.node] = None
                 if workload.group is not None and slot.pod in pods:
-                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # the pod may go before it is seen bound
+                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # the pod may go before its binding is seen
         self._plan_devices(workload, slots)
         self.filters.promise_volumes(self._to_bind(slots))
         self.unbound[workload] = None
@@ -192,7 +192,7 @@ class Transitions:
         self.to_bind.append(workload)
 
     def _plan_devices(self, workload: Workload, slots: list[Slot]) -> None:
-        """Reserve the devices for the claims of a workload's pods; `check` has found that there are enough."""
+        """Plan the devices for the claims of a workload's pods. `check` has found that there are enough."""
         claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
             allocations, leaving = self.translation.devices.allocations, self.filters.promises.leaving
@@ -206,7 +206,7 @@ class Transitions:
         return slots_of(allocation, workload.members, self.node_names, job, partly=True)
 
     def fits_nowhere(self, workload: Workload) -> None:
-        """Note in `nowhere` a single pod that the core cannot place, if node filters keep it from nodes."""
+        """Note a single pod that the core cannot place in `nowhere`, if node filters keep the pod from nodes."""
         if self.core.scheduler.profile.preemption is None or len(workload.members) != 1 or workload.slots:
             return
         pod = workload.members[0].pod
@@ -214,7 +214,7 @@ class Transitions:
             self.nowhere[workload] = pod.metadata.uid
 
     def kept_by_filters(self, workload: Workload) -> str:
-        """Return, as one sentence, which filters keep a single pod from nodes with the capacity for it; "" for none."""
+        """Return one sentence on the filters that keep a single pod from nodes with enough capacity; "" for none."""
         if len(workload.members) != 1:
             return ""
         pod, filters = workload.members[0].pod, self.filters
@@ -222,12 +222,12 @@ class Transitions:
         return filters.why_nowhere(pod, self.translation.eligible.accepting(pod, able))
 
     def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
-        """Return why a job could not start even if the pods in these victims' slots were gone; "" if it could."""
+        """Return why a job could not start even if the pods in the slots `victims` were gone; "" if it could."""
         workload = self.by_job[job]
         return self.check(workload, self.slots_of(workload, allocation), {slot.pod for slot in victims})
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
-        """Return why node filters forbid the pods in these slots; "" if they pass. Pods in `going` are ignored."""
+        """Return why node filters forbid the pods in these slots; "" if they do not. Pods in `going` are ignored."""
         filters, placed = self.filters, self._to_bind(slots)
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
@@ -247,7 +247,7 @@ class Transitions:
         return [(slot.node, pod) for slot, pod in coming(slots, self.mirror.pods)]
 
     def started_elsewhere(self, workload: Workload) -> bool:
-        """Note a start if another scheduler has bound all pods of a workload. Returns False if it has not."""
+        """Note a start if another scheduler has bound all pods of a workload. Returns whether it has."""
         pods = [self.mirror.pods.get(member.pod.metadata.uid) for member in workload.members]
         workload.slots = [
             self._slot_of(replace(member, pod=pod))
@@ -264,7 +264,7 @@ class Transitions:
         return True
 
     def time_partial(self, workload: Workload) -> None:
-        """Note the time if the workload has become partially bound, or that it has become complete."""
+        """Note the time if the workload is now partially bound, or the end of that time if it is now complete."""
         if workload.is_bound:
             if not workload.whole:
                 seconds = self.core.clock() - workload.partial if workload.partial >= 0 else 0.0
@@ -279,7 +279,7 @@ class Transitions:
         self.changed.update(dict.fromkeys((slot.pod, slot.node) for slot in slots if slot.pod))
 
     def count_promised(self) -> None:
-        """Update `promises`: for each node, the pods that are to be bound to it and that no watch shows as bound."""
+        """Update `promises`: for each node, the pods to be bound to it, or bound but not shown so by the watch yet."""
         promises = self.filters.promises
         promises.promised.clear()
         unheard = self.mirror.bound_here
@@ -329,6 +329,6 @@ class Transitions:
 
 def _without(allocation: Allocation, held: Allocation) -> Allocation:
     left = allocation.tolist()
-    for piece in held[:, :COUNTED].tolist():  # only rows from the core have columns for classes
+    for piece in held[:, :COUNTED].tolist():  # only rows from the core have the columns of pod classes
         left.remove(next(one for one in left if one[:COUNTED] == piece))
     return table_of(left)

@@ -1,4 +1,4 @@
-"""Nodes of the API server as nodes of the core: their topology, reservations of whole nodes, and errors in them."""
+"""Nodes of the API server as nodes of the core: their topology, reservations of whole nodes, and errors in nodes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TranslatedNodes:
         self.reserved = []
 
     def _levels(self) -> tuple[Levels | None, dict[str, str]]:
-        """Return the levels that Topology objects name (None: no object is usable), and the errors by object."""
+        """Return the levels that Topology objects define (None: no usable object), and the errors by object."""
         kinds = [items for kind, items in self.mirror.objects.items() if kind.startswith("topologies") and items]
         if not kinds:
             return None, {}
@@ -62,9 +62,9 @@ class TranslatedNodes:
         return levels_of(item for items in kinds for item in items.values())
 
     def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
-        """Return a node, its status, until when it is drained (-1: it is not), and how many of its GPUs are lost.
+        """Return a node, its status, when its drain ends (-1: it is not drained), and how many of its GPUs are lost.
 
-        None for a node that cannot be translated.
+        Returns None for a node that cannot be translated.
         """
         if view.metadata.name in self.left_out:
             return None
@@ -85,7 +85,7 @@ class TranslatedNodes:
         return node, status, until, seen.lost
 
     def joins(self, views: Collection[View]) -> bool:
-        """Read the topology labels of joining nodes. Returns whether the levels, and so all nodes, have changed."""
+        """Read the topology labels of joining nodes. Returns whether the levels, and thus all nodes, have changed."""
         if self._labels is not None and (labels := _labels_of(views)).keys() - self._labels:
             self._labels |= labels
             if levels_seen((self._labels,)) != self.levels:
@@ -99,7 +99,7 @@ class TranslatedNodes:
         self.complaints |= self._split
 
     def leave_out_rare(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return the nodes of the largest pools, up to the limit of pools in a cluster; other nodes get no jobs."""
+        """Return the nodes of the largest pools, up to the limit of pools in a cluster. The other nodes get no jobs."""
         sizes = Counter(node.pool for node in nodes)
         kept = {pool for pool, _ in sizes.most_common(MAX_POOLS)}
         self.left_out = {node.name for node in nodes if node.pool not in kept}
@@ -109,7 +109,7 @@ class TranslatedNodes:
         return tuple(node for node in nodes if node.pool in kept)
 
     def _amounts(self, view: View) -> tuple[tuple[str, int], ...]:
-        """Return a node's amounts of other resources. Those served by claims are unlimited: a filter checks them."""
+        """Return a node's amounts of other resources. Those served by claims get NO_LIMIT: a filter checks them."""
         amounts = dict(amounts_at(view))
         if self.mirror.has_devices:
             amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}

@@ -1,7 +1,7 @@
-"""Translation: turns the objects of the mirror into objects of the core, with the state that this needs.
+"""Translation: turns the objects of the mirror into objects of the core, and keeps the state needed for this.
 
-The rules are pure functions in `kant.kube.translate`. A malformed object causes one error about that object
-(`InputError`), and affects no other object.
+The rules are pure functions in `kant.kube.translate`. An error in an object is reported for that object (`InputError`),
+and affects no other object.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REFILLED = 10 * SECOND
 
 
 class Translation:
-    """`groups` has the objects of groups by the API path at which they were read; None: no object has the path.
+    """`groups` has the objects of groups, by the API path at which they were read; None: the path has no object.
 
     `stale`: the state no longer matches pods and objects, and must be rebuilt. `booked` has the reservations of GPUs.
     """
@@ -75,7 +75,7 @@ class Translation:
         self.epoch = 0
 
     def beginning(self, now: int) -> int:
-        """Return time zero of a state built now: the creation of the oldest live pod, in microseconds since 1970."""
+        """Return time zero of a state built now: when the oldest live pod was created (microseconds since 1970)."""
         live = (pod for pod in self.mirror.pods.values() if not is_over(pod))
         first = min((pod.metadata.creation_timestamp for pod in live if pod.metadata.creation_timestamp), default="")
         return min(microseconds(first, "pod"), now) if first else now
@@ -83,7 +83,7 @@ class Translation:
     # --- a state is built ---------------------------------------------------------------
 
     def begin(self, zero: int) -> None:
-        """Start over for a new state: determine failing filters, the topology levels, and reservations."""
+        """Start over for a new state: determine failing node filters, topology levels, and reservations."""
         mirror = self.mirror
         self.stale, self.epoch = False, zero
         self.complaints.clear()
@@ -128,7 +128,7 @@ class Translation:
     # --- nodes ---------------------------------------------------------------
 
     def next_change(self, now: int) -> int:
-        """Return when a node reservation next begins or ends, or device selectors are tried again; FOREVER: never."""
+        """Return when a node reservation next begins or ends, or device selectors are tried again; FOREVER if never."""
         times = [time for reserved in self.nodes.reserved for time in (reserved.start, reserved.end) if time > now]
         times += [now + REFILLED] if self.devices.has_exceeded_limits else []
         return min(times, default=FOREVER)
@@ -142,13 +142,13 @@ class Translation:
         return pod.spec.scheduler_name == self.scheduler
 
     def is_free(self, pod: Pod) -> bool:
-        """Whether a waiting pod may start: no other controller gates the pod, and no user holds it."""
+        """Whether a waiting pod may start: no gate but Kant's is on the pod, and no user holds it."""
         return all(gate.name == GATE for gate in pod.spec.scheduling_gates) and not is_held(pod)
 
     def group_spec(self, ref: GroupRef) -> GroupSpec | None:
-        """Return the properties of a group, from its object if it has one; None while that object is unread.
+        """Return the properties of a group. None while the object that defines the group is unread.
 
-        Raises InputError for a malformed object, and for a missing one that the group requires.
+        Raises InputError if the object is malformed, or missing although the group requires one.
         """
         if not ref.paths:
             return GroupSpec(ref.least or 1, tasks=ref.tasks)
@@ -177,26 +177,26 @@ class Translation:
         return with_gpus(self.shares.used(pod), self.devices.gpus(pod))
 
     def holdings(self, pod: Pod) -> list[Holding]:
-        """Return what a bound pod holds of its node, each amount with a bit mask of its GPUs (0: unknown)."""
+        """Return what a bound pod holds of its node: amounts, each with a bit mask of its GPUs (0: unknown)."""
         (demand, devices), *more = self.shares.holdings(pod)
         return [(with_gpus(demand, self.devices.gpus(pod)), devices), *more]
 
     def rules(self, pod: Pod, apart: PodAntiAffinity | None = None) -> PodRules:
         """Return the classes in which a pod counts, and its affinity rules for other pods. Raises InputError.
 
-        `apart` is a further class of the pod, with a limit of such pods per node.
+        `apart` is a further class of the pod, with a limit on the number of such pods per node.
         """
         return apart_from(self.rule_book.rules(pod), apart)
 
     def rules_there(self, pod: Pod, foreign: bool) -> PodRules:
-        """Return the rules of a bound pod; only its classes and amounts if it is `foreign` or its spec is invalid."""
+        """Return the rules of a bound pod. If it is `foreign`, or its spec is invalid: only its classes and amounts."""
         with suppress(InputError):
             if not foreign:
                 return self.rules(pod)
         return self.rule_book.counted(pod)
 
     def apart(self, key: str, pods: Sequence[Pod]) -> PodAntiAffinity | None:
-        """Return the pod class by which the pods of a waiting workload are limited per node; None: no limit."""
+        """Return the pod class that limits how many pods of a waiting workload a node gets; None: no limit."""
         if key in self.filters.apart:
             return PodAntiAffinity(f"gang {key}")
         return self.filters.limit(pods[0]) if len(pods) == 1 else None
@@ -226,11 +226,11 @@ class Translation:
         return found._replace(job=replace(job, id=core.fresh_id(job.id)))
 
     def job_but_for_filters(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
-        """Return the job of a pod without node filters for devices and volumes. Raises as `job` does."""
+        """Return the job of a pod without the node filters for devices and volumes. Raises InputError like `job`."""
         return self.job(core, ref, [pod], self.shares.requirements).job
 
     def joining_job(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
-        """Return the job that a pod, which may join a running gang, would be by itself. Raises as `job` does."""
+        """Return the job that a pod, which may join a running gang, would be by itself. Raises InputError."""
         check_claims_of([pod], self.devices, self.filters)
         job = self._job(ref, [pod], self.eligible.requirements_of, self.rules).job
         self.queues.check_namespace(job, [pod])
@@ -238,7 +238,7 @@ class Translation:
         return job
 
     def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> Role:
-        """Return which nodes a pod accepts, even if there is none. Raises InputError."""
+        """Return which nodes a pod accepts, even if there is no such node. Raises InputError."""
         role = role_of(self._job(ref, [pod], self.eligible.requirements_of).job)
         self.eligible.report_sets(core)
         return role
@@ -258,7 +258,7 @@ class Translation:
         filters: Filters | None,
         rules: Callable[[Pod], PodRules] | None = None,
     ) -> GangJob:
-        """Return the job of these pods. `filters` None: as if the pods neither selected nor preferred nodes."""
+        """Return the job of these pods. If `filters` is None: as if the pods neither selected nor preferred nodes."""
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
@@ -287,7 +287,7 @@ class Translation:
         return ref.name, level_asked(self.nodes.levels, spec.required, where)
 
     def existing_job(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
-        """Return the job of bound pods, even if their specs are invalid: their node selectors no longer matter."""
+        """Return the job of bound pods, even if their specs are invalid. Their node selectors are ignored."""
         if not foreign:
             try:
                 job = self._job(ref, [_anywhere(pod) for pod in pods], None).job
@@ -300,13 +300,13 @@ class Translation:
         return Job(core.fresh_id(f"{meta.namespace}/{meta.name}"), submit, (), preemptible=False)
 
     def bound_at(self, pods: list[Pod]) -> int:
-        """Return when the last of these pods was bound (microseconds of the run); if unknown, when it was created."""
+        """Return when the last of these pods was bound (microseconds of the run); its creation if that is unknown."""
         known = ((pod.metadata, pod.scheduled and pod.scheduled.last_transition_time) for pod in pods)
         return max(microseconds(at or meta.creation_timestamp, meta.name) for meta, at in known) - self.epoch
 
 
 def _anywhere(pod: Pod) -> Pod:
-    """Return the pod as if it selected no nodes. Its anti-affinity to other pods remains."""
+    """Return the pod without its selection of nodes, volumes and claims. Its anti-affinity to other pods remains."""
     spec = pod.spec
     if spec.affinity is not None:
         spec = replace(spec, affinity=replace(spec.affinity, node_affinity=None))

@@ -28,9 +28,9 @@ class Workload:
 
     `slots` has a slot for each pod once placed. `members` has the pods of a waiting workload, or those that may join a
     running one. `least` is the lowest minimum number of pods that its group has required since the start. `floor` pods
-    of an elastic gang must run (0: all), without the `ended` pods, which have succeeded. `kinds` has the kind of pods
+    of an elastic gang must run (0: all), besides the `ended` pods, which have succeeded. `kinds` has the kind of pods
     of each group of its job. `partial` is when (seconds) it became partially bound, -1 while it is not. `reason` is the
-    last report on why it waits. A `foreign` workload belongs to another scheduler: it is counted and never changed.
+    last report on why it waits. A `foreign` workload belongs to another scheduler: it is counted, and never changed.
     """
 
     key: str
@@ -62,7 +62,7 @@ class Workload:
 
     @property
     def is_bound(self) -> bool:
-        """Whether all pods (of an elastic gang: its floor) are bound, have succeeded, or are not yet created."""
+        """Whether all pods (or the floor of an elastic gang) are bound, have succeeded, or are not yet created."""
         if self.floor and not self.lacking:
             return sum(slot.settled for slot in self.slots) >= self.floor
         for slot in self.slots:
@@ -72,7 +72,7 @@ class Workload:
 
 
 def give_up(slots: Iterable[Slot]) -> None:
-    """Clear the slots without a bound pod, even if their pods are about to be bound."""
+    """Clear the slots that have no bound pod, even those whose pods are about to be bound."""
     for slot in slots:
         if not slot.bound:
             slot.pod = ""

@@ -1,9 +1,9 @@
 """Workloads: the pods of the API server as jobs of the core.
 
 A workload is the unit of scheduling: a gang, or a single pod. `settle` compares a workload in the mirror with its state
-in the core, and emits the difference as events. `settle` is level-triggered: twice, late, or after missed changes it
-leads to the same state. A restart settles all workloads from an empty state. `placed_workloads` handles placed
-workloads, `lost_places` placements that fail.
+in the core, and emits the difference as events. It may be called twice, late, or after missed changes, with the same
+result. A restart settles all workloads from an empty state. `placed_workloads` handles placed workloads, `lost_places`
+handles placements that fail.
 
 A gang starts with the minimum number of pods of its group, the first by name. A later pod takes the slot of a failed
 pod, if there is one, or joins an elastic gang; otherwise it is a job of its own.
@@ -90,7 +90,7 @@ class Workloads:
     # --- all workloads --------------------------------------------------------------------------------------------
 
     def settle_all(self, keys: dict[str, None]) -> None:
-        """Settle these workloads: first those with bound pods, so that the free capacity is known.
+        """Settle these workloads. Those with bound pods come first, so that the free capacity is known.
 
         The others follow by the age of their oldest pod, in whole seconds, then in order of arrival.
         """
@@ -112,7 +112,7 @@ class Workloads:
             self.existing_pods.free = None
             for job, why in self.core.settled().items():
                 workload = self.by_job.get(job)
-                if workload is not None:  # otherwise the job is held
+                if workload is not None:  # None: the job is held
                     self.transitions.forget(workload)
                     self.messages.say(workload, why)
             unsized, self.placed.unsized = self.placed.unsized, {}
@@ -123,7 +123,7 @@ class Workloads:
         self.partially_bound.complete_all()
 
     def movable(self) -> frozenset[str]:
-        """Return the running jobs of which every pod has the annotation or label `movable`."""
+        """Return the running jobs whose pods all have the annotation or label `movable`."""
         pods = self.mirror.pods
         return frozenset(
             job
@@ -133,17 +133,17 @@ class Workloads:
         )
 
     def outside(self) -> dict[str, tuple[str, str]]:
-        """Return the held jobs, which the core does not know, each with its phase and reason."""
+        """Return the jobs that users hold, each with its phase and reason. The core does not know them."""
         return {workload.held: ("held", HELD) for workload in self.members.by_key.values() if workload.held}
 
     def follow_sets(self) -> dict[str, None]:
-        """Handle changed node sets: give up placements that they rule out. Returns the keys of workloads to settle."""
+        """Handle changed node sets: give up placements that they exclude. Returns the keys of workloads to settle."""
         again = self.changing_sets.take()
         self.lost_places.withdraw(self.changing_sets.take_left())
         return again
 
     def look_at_filters(self) -> dict[str, None]:
-        """Determine again which nodes fail the filters that waiting pods need, so that refused starts find other nodes.
+        """Check again which nodes fail the filters of waiting pods, so that refused starts can use other nodes.
 
         Returns the keys of workloads to settle.
         """
@@ -161,7 +161,7 @@ class Workloads:
     # --- one workload ---------------------------------------------------------------------------------------------
 
     def settle(self, key: str) -> None:
-        """Emit, as events, how a workload in the mirror differs from its state in the core."""
+        """Emit events for the differences between a workload in the mirror and its state in the core."""
         workload = self.members.by_key.get(key)
         if workload is None:
             return
@@ -193,7 +193,7 @@ class Workloads:
     # --- a workload without a job ---------------------------------------------------------------------------------
 
     def _begin(self, workload: Workload, live: list[Pod]) -> None:
-        """Submit or adopt a workload that has no job, if its pods and its group allow it; else report why not."""
+        """Submit or adopt a workload that has no job, if its pods and group allow this; otherwise report why not."""
         self.changing_sets.nowhere.pop(workload, None)
         leaving = self.existing_pods.leaving
         bound = [p for p in live if p.spec.node_name and p.metadata.uid not in leaving.get(p.spec.node_name, ())]
@@ -240,7 +240,7 @@ class Workloads:
     def _begin_gang(
         self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int, spec: GroupSpec
     ) -> None:
-        """Submit or adopt a gang if at least `least` of its pods, the number that must run, exist and may start."""
+        """Submit or adopt a gang if `least` of its pods (the number that must run) exist and may start."""
         free = [pod for pod in waiting if self.translation.is_free(pod)]
         lacking = least - len(bound)
         there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
@@ -267,12 +267,12 @@ class Workloads:
                 self.partially_bound.to_complete.append(workload)
 
     def _withhold(self, workload: Workload, waiting: list[Pod]) -> None:
-        """Give a held gang a public id; it has no job in the core."""
+        """Give a gang that a user holds a public id. It has no job in the core."""
         workload.held = workload.held or self.transitions.withhold(workload, waiting)
         self.messages.say(workload, HELD, QUEUED)
 
     def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod], grows: bool) -> None:
-        """Submit a gang with its first pods; if it `grows`, also with its other `free` pods, if these are valid."""
+        """Submit a gang with its pods `first`; if it `grows`, also with its other `free` pods, if these are valid."""
         own = {pod.metadata.uid for pod in first}
         others = (pod for pod in free if pod.metadata.uid not in own and not is_stand_in(pod))
         more = list(others) if grows and not bound else []
@@ -285,10 +285,10 @@ class Workloads:
         self.transitions.submit(workload, bound, first)
 
     def _done(self, workload: Workload, waiting: list[Pod], least: int) -> int:
-        """Return how many pods of a gang have already succeeded, which lowers the number that it needs.
+        """Return how many pods of a gang have succeeded, which lowers the number that it still needs.
 
-        Returns 0 if all needed pods have succeeded: then later pods belong to another run, as pods of another
-        controller do.
+        Returns 0 if all needed pods have succeeded: then later pods belong to another run. Pods of another controller
+        do, too.
         """
         pods, makers = self.members.pods(workload.key), {pod.metadata.controller.uid for pod in waiting}
         if makers == {""} and any(pod.status.phase == "Failed" for pod in pods):

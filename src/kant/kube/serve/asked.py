@@ -1,7 +1,7 @@
 """Questions of `kubectl kant`, which the leader answers from the state with which it schedules.
 
-Questions arrive through the API server, which decides who may use the Service (`get` on services/proxy), and are signed
-to prove that the caller may read the leader's Lease (connect/ticket.py). Others from the pod network are not answered.
+Questions arrive through the API server, which decides who may use the Service (`get` on services/proxy). They are
+signed, to prove that the caller may read the leader's Lease (connect/ticket.py). Unsigned questions are not answered.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class NoForecastError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, `word`, about a pod or job `name` of a namespace; with name "" about all.
+    """A question about the pod or job `name` in a namespace; if `name` is "", about all. `word` names the question.
 
-    With `brief` the answer does not wait for a forecast. The answer is JSON, or text with lines of `columns` characters
+    With `brief` the answer does not wait for a forecast. It is JSON, or text with lines of up to `columns` characters
     (0: unlimited), with or without colours.
     """
 

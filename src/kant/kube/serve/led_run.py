@@ -1,4 +1,4 @@
-"""The run of a leader, from one build of its state to the next: its core, and the record of what happened.
+"""The run of a leader, from one build of its state to the next: the core, and the record of what happened.
 
 The code for answers is imported with the first request (`serve/questions`).
 """
@@ -27,7 +27,7 @@ class NotLeadingError(InputError):
 
 
 class LedRun:
-    """The run of this replica; without a core while another one leads. `optimality` has the solver's results on it."""
+    """The run of this replica, with a core while it leads. `optimality` has the solver's results on the run."""
 
     def __init__(self, forecasts: StartForecasts, solver: Solver = no_solver) -> None:
         self.forecasts = forecasts
@@ -49,17 +49,17 @@ class LedRun:
 
     @property
     def mark(self) -> tuple[object, ...]:
-        """A value that changes with every change of a job, a node or the run; () while another replica leads."""
+        """A value that changes with every change of a job, a node or the run; () while this replica does not lead."""
         run = self._run
         return () if run is None else (run.name, run.jobs.log.end, run.pieces.log.end, len(run.nodes))
 
     def present(self) -> tuple[Core, RunRecord]:
-        """Return the core and its record. Raises NotLeadingError without a core, or while its state is incomplete."""
+        """Return the core and its record. Raises NotLeadingError if there is no core, or its state is incomplete."""
         if self._run is None or (core := self.settled_core()) is None:
             raise NotLeadingError
         count_from(core.zero)
         return core, self._run
 
     def settled_core(self) -> Core | None:
-        """Return the core; None without one, or while its state is incomplete."""
+        """Return the core; None if there is no core, or its state is incomplete."""
         return self._core if self._core is not None and self._core.is_settled else None

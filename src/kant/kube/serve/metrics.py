@@ -71,11 +71,11 @@ class KubeTelemetry(telemetry.Telemetry):
         self._inc("scheduler_schedule_attempts", result="error", profile="kant")
 
     def partial(self, seconds: float) -> None:
-        """Record that a partially bound gang has been completed or given up, after this many seconds."""
+        """Record that a partially bound gang was completed or given up, `seconds` after it became so."""
         self._observe("kant_gang_partial_seconds", seconds)
 
     def dropped(self) -> None:
-        """Count an event that is not posted because too many wait."""
+        """Count an event that is dropped because too many events are queued."""
         self._inc("kant_events_dropped")
 
     def flag(self, name: str, value: bool) -> None:

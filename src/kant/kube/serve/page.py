@@ -1,8 +1,8 @@
 """The web page of Kant on Kubernetes, and its data under /v1, for callers on the loopback interface of the pod.
 
 Callers use `kubectl port-forward`, which Kubernetes authorizes, and may ask any question, also a what-if (by POST).
-Other callers, such as `kant ops --kube`, get answers to signed questions only (`connect/ticket.py`). Orders need a
-token of the caller's own (`user/page_orders.py`).
+Other callers, such as `kant ops --kube`, get answers only to signed questions (`connect/ticket.py`). An order needs the
+caller's own token (`user/page_orders.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ epoch), the question as JSON, and whether the caller is gone. Returns an HTTP st
 
 
 class StrangerError(Exception):
-    """The API server does not accept the caller: `code` is the HTTP status to answer with."""
+    """The API server does not accept the caller. `code` is the HTTP status of the response."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -62,10 +62,10 @@ class OrderDesk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """The files of the page, the handler of its what-ifs, and the answer of /v1/profiles: profiles for what-ifs.
+    """The files of the page, the handler of what-ifs, and the answer of /v1/profiles: the profiles for what-ifs.
 
-    `orders` returns an order desk for an API server. `view` returns the state as `kant ops` sees it; `past` answers the
-    questions of `kant ops` about the journal.
+    `orders` returns an order desk for an API server. `view` returns the state in the form that `kant ops` uses; `past`
+    answers the questions of `kant ops` about the journal.
     """
 
     files: tuple[web.RouteDef, ...]
@@ -77,7 +77,7 @@ class PageContent:
 
 
 def routes(questions: LeaderQuestions, page: PageContent, config: Config, ticket: str = "") -> list[web.RouteDef]:
-    """Return all routes; orders go to the API server of `config`. Questions signed with `ticket` may be remote."""
+    """Return all routes. Orders go to the API server of `config`. Remote questions must be signed with `ticket`."""
     orders = page.orders(config)
 
     def job(request: web.Request) -> str:
@@ -122,11 +122,11 @@ def routes(questions: LeaderQuestions, page: PageContent, config: Config, ticket
 
 
 class _UnreadError(Exception):
-    """A question that cannot be read; its arguments are a sentence and an HTTP status."""
+    """A question that cannot be read. Its arguments are a sentence and an HTTP status."""
 
 
 async def _asked_by_post(request: web.Request) -> bytes:
-    """Return the body, if it is JSON: a form on another web page cannot send that."""
+    """Return the body if its content type is JSON, which a form on another web page cannot send."""
     if request.content_type != "application/json":
         raise _UnreadError("POST /v1/whatif: expected the Content-Type application/json", 415)
     try:
@@ -229,7 +229,7 @@ def _answers(ask: Callable[[web.Request], Any]) -> Handler:
 
 
 def _events(questions: LeaderQuestions) -> Handler:
-    """Return a handler that streams an event without content after changes: the page then reads the record."""
+    """Return a handler that streams an empty event after changes. The page then reads the record."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})

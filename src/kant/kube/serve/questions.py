@@ -1,7 +1,7 @@
 """What the web page of Kant on Kubernetes shows: the record of the leader's state, and answers about that state.
 
-The questions are those of the API of one machine (docs/up.md), as far as they apply. Each state has its own record, so
-after a rebuild of the state or a change of leader, the page starts over.
+The questions are those of the API of a single machine (docs/up.md), as far as they apply. Each state has its own
+record, so the page starts over after a rebuild of the state or a change of leader.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PHASES = {
 MOST_JOBS = 100
 
 Outside = Mapping[str, tuple[str, str]]
-"""Waiting jobs that the core does not know: the phase of each, by name, and why the job waits."""
+"""Waiting jobs that the core does not know, by name: the phase of each, and why it waits."""
 
 
 class LeaderQuestions(Questions):
@@ -112,7 +112,7 @@ class LeaderQuestions(Questions):
         return {"jobs": found, "next": None}
 
     def job(self, job: str) -> dict[str, Any]:
-        """Return one job, with its nodes. Its GPUs on them are unknown, since the kubelets choose these."""
+        """Return one job, with its nodes. Its GPUs on them are unknown, since the kubelets choose them."""
         _, run = self.present()
         live = self._live()
         place = self._nodes(live.get(job))
@@ -131,7 +131,7 @@ class LeaderQuestions(Questions):
         return row
 
     def _apart(self, run: RunRecord, row: int, outside: Outside) -> tuple[str, str] | None:
-        """Return the phase of a waiting job that has left the core, and why it waits; None for any other job."""
+        """Return the phase of a waiting job that has left the core, and why it waits. None for any other job."""
         left = int(run.jobs.table[row, STATUS]) == JobStatus.CANCELLED
         return outside.get(run.ids[row]) if left else None
 
@@ -141,7 +141,7 @@ class LeaderQuestions(Questions):
         return {public_id(state.ids[row]): row for row in state.live}
 
     def _nodes(self, row: int | None) -> dict[str, str]:
-        """Return the nodes on which the job in a row runs, each with a text such as "2 GPUs"; {}: none."""
+        """Return the nodes of the job in a row of the core's state, each with a text such as "2 GPUs"; {}: none."""
         state, counts = self.present()[0].state, Counter[str]()
         for piece in state.running[row].tolist() if row is not None and row in state.running else ():
             counts[state.nodes[piece[NODE]].name] += piece[MASK].bit_count()

@@ -24,14 +24,14 @@ STALE = 60.0
 
 @dataclass(slots=True)
 class ProbeChecks:
-    """What the web server calls. `unready` returns why the replica is not ready ("": ready), `dump` its state."""
+    """Functions for the web server. `unready` returns why the replica is not ready ("": ready), `dump` its state."""
 
     unready: Callable[[], str] = lambda: "it has not listed the cluster yet"
     dump: Callable[[], dict[str, Any]] = field(default=dict)
 
 
 def unfresh(synced: bool, ages: dict[str, float]) -> str:
-    """Return "" if everything was listed and no watch has been silent for over `STALE` seconds; otherwise why not.
+    """Return why the cluster was not listed, or a watch has been silent for over `STALE` seconds; "" if all is fresh.
 
     Leadership does not matter: a replica on standby is ready to take over.
     """

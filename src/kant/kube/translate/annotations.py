@@ -1,4 +1,4 @@
-"""What a pod's labels and annotations say about queue, run time and topology: Kant's keys and other schedulers'."""
+"""What a pod's labels and annotations say about queue, run time and topology. Keys are Kant's and other schedulers'."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ PREEMPTIBLE = {
     "volcano.sh/preemptable": {"true": True, "false": False},
     "quota.scheduling.koordinator.sh/preemptible": {"true": True, "false": False},
 }
-"""Keys that say whether a job may be preempted, with the meaning of their values; a pod's first key counts."""
+"""Keys that say whether a job may be preempted, with the meaning of their values. A pod's first key counts."""
 
 RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
 NODE_WAIT, PREEMPTION_DELAY = f"{OWN}/node-wait", "kai.scheduler/preemption-delay"
-"""The annotations with how long the job waits for a new node before it preempts others."""
+"""The annotations that say how long the job waits for a new node before it preempts other jobs."""
 
 CHECKPOINTED, CHECKPOINT_EVERY = f"{OWN}/checkpointed-at", f"{OWN}/checkpoint-every"
 """The annotations with the time of the job's last checkpoint, and with the interval between its checkpoints."""
@@ -81,7 +81,7 @@ class Slice(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Annotations(NamedTuple):
-    """As in `Job`; `cuts` has level and number of pods of the segments. All pods of a gang have equal values."""
+    """As in `Job`. `cuts` has the level and pod count of each kind of segment. All pods of a gang have equal values."""
 
     queue: str
     preemptible: bool
@@ -97,7 +97,7 @@ class Annotations(NamedTuple):
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
-    """Return the values of the pod or, where it has none, of its group. Raises InputError for an invalid value."""
+    """Return the pod's values; where the pod has none, those of its group. Raises InputError for an invalid value."""
     said = _said(pod, where)
     group = spec or GroupSpec(0)
     for key in FRACTIONS:
@@ -174,12 +174,12 @@ def _said(pod: k.Pod, where: str) -> dict[str, str]:
 
 
 def _first(said: dict[str, str], keys: tuple[str, ...], otherwise: str) -> tuple[str, str]:
-    """Return the value of the first key with a value, and that key; else `otherwise` and "its group"."""
+    """Return the first value among `keys`, and its key; if no key has a value: `otherwise` and "its group"."""
     return next(((said[key], key) for key in keys if said.get(key)), (otherwise, "its group"))
 
 
 def _preemptible(pod: k.Pod, said: dict[str, str], group: GroupSpec, where: str) -> bool:
-    """Return what the pod or its group says; if neither says anything, whether a controller would re-create the pod."""
+    """Return what the pod or its group says. If neither says anything: whether a controller would re-create the pod."""
     for key, meaning in PREEMPTIBLE.items():
         if key in said:
             if said[key] not in meaning:

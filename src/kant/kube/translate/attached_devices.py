@@ -1,6 +1,6 @@
 """Devices that are attached to a node before pods that use them may be bound there (KEP-5007).
 
-A ResourceSlice lists the conditions for which its devices must wait; the status of the claim says which are met.
+A ResourceSlice lists the conditions for which its devices must wait. The claim's status says which conditions are met.
 Source: kube-scheduler's plugin DynamicResources (isClaimReadyForBinding, isClaimTimeout).
 """
 

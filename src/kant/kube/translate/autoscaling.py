@@ -12,10 +12,10 @@ from typing import NamedTuple
 from kant.kube.objects.views import Meta, View
 
 SOURCES = ("cluster-autoscaler", "karpenter", "eks-auto-mode/compute")
-"""Components that the Events name as their source; the last is Karpenter in EKS Auto Mode."""
+"""Components that the Events name as their source. The last one is Karpenter in EKS Auto Mode."""
 
 PASSING = ("in backoff", "not ready for scale-up", "can be vertically scaled")
-"""Phrases of the Cluster Autoscaler about node groups that it cannot enlarge now, but may soon."""
+"""Phrases of the Cluster Autoscaler about node groups that it cannot enlarge now, but perhaps soon."""
 
 MOST_SAID = 200  # maximum characters of a message that are quoted
 
@@ -40,7 +40,7 @@ class PodEvent(View, frozen=True):
 
 
 class ScaleUp(NamedTuple):
-    """The latest report on a pod. `comes`: a node is being added for the pod; False: none is; None: none for now."""
+    """The latest report on a pod. `comes`: a node is being added for it; False: none is; None: none for now."""
 
     version: int
     comes: bool | None
@@ -48,12 +48,12 @@ class ScaleUp(NamedTuple):
 
 
 def scale_up_of(event: PodEvent) -> ScaleUp | None:
-    """Return what an Event says about a new node for its pod; None if the Event is about something else."""
+    """Return what an Event says about a new node for its pod. None if the Event is about something else."""
     comes: bool | None
     match event.reason:
         case "TriggeredScaleUp":
             comes = True
-        case "Nominated" if "nodeclaim/" in event.message:  # otherwise the pod is nominated to an existing node
+        case "Nominated" if "nodeclaim/" in event.message:  # any other nomination is to an existing node
             comes = True
         case "NotTriggerScaleUp":
             comes = None if any(word in event.message for word in PASSING) else False
@@ -68,7 +68,7 @@ def scale_up_of(event: PodEvent) -> ScaleUp | None:
 
 
 def of_gang(said: Collection[ScaleUp]) -> ScaleUp | None:
-    """Return the worst of the reports on a gang's pods, since all pods need nodes. None if there is no report."""
+    """Return the worst report on a gang's pods, since each of them needs a node. None if there is no report."""
     return min(said, key=lambda one: (True if one.comes is None else 2 * one.comes, -one.version), default=None)
 
 

@@ -1,7 +1,7 @@
-"""Kant's own kinds: their API group, and the decoding of their objects (`queues`, `topology_objects`, `reservations`).
+"""Kant's own kinds: their API group, and how their objects are decoded (`queues`, `topology_objects`, `reservations`).
 
 The API server rejects most errors by the schemas in `manifests/`. Other errors are reported when the object is read,
-and affect only that object. Each kind has a module, which is imported with the first object.
+and affect only that object. Each kind has a module, which is imported with the kind's first object.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kant.model.errors import InputError
 
 GROUP, VERSION = "scheduling.kant.dev", "v1alpha1"
 API = f"/apis/{GROUP}/{VERSION}"
-"""The path of Kant's API: API/queues, API/topologies, API/reservations, API/defragmentations; all cluster-scoped."""
+"""The path of Kant's API, which has queues, topologies, reservations and defragmentations, all cluster-scoped."""
 
 
 def about(found: Unstructured) -> str:

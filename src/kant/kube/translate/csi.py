@@ -1,8 +1,8 @@
-"""CSI volumes: which of them a node must attach, and whether there is storage for volumes to be provisioned.
+"""CSI volumes: which volumes a node must attach, and whether there is storage for volumes to be provisioned.
 
 Source: kube-scheduler's plugins NodeVolumeLimits (csi.go) and VolumeBinding (hasEnoughCapacity, capacitySufficient,
-nodeHasAccess). kube-scheduler compares each claim alone with the capacity; here all claims of a gang, and those of
-other pods that wait for volumes, share it.
+nodeHasAccess). kube-scheduler compares each claim alone with the capacity. Kant lets all claims of a gang share it,
+together with the claims of other pods that wait for volumes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def handle_of(volume: k.PersistentVolume | None) -> Attached | None:
 
 
 class VolumeRequest(NamedTuple):
-    """A volume to be provisioned for a claim; `size` is in thousandths of a byte; `node` must be able to use it."""
+    """A volume to be provisioned for a claim, usable on `node`. `size` is in thousandths of a byte."""
 
     claim: ClaimName
     storage_class: str
@@ -54,14 +54,14 @@ class VolumeRequest(NamedTuple):
 
 
 def requested_by(pod: k.Pod, node: k.Node, storage: Storage, drivers: Collection[str]) -> Iterator[VolumeRequest]:
-    """Yield the volumes that those of `drivers` must provision for the claims of a pod on a node."""
+    """Yield the volumes that `drivers` must provision for the claims of a pod on a node."""
     yield from requests_of(unbound_claims(pod, storage), node, storage, drivers)
 
 
 def requests_of(
     claims: Iterable[k.Claim], node: k.Node, storage: Storage, drivers: Collection[str]
 ) -> Iterator[VolumeRequest]:
-    """Yield the volumes that those of `drivers` must provision for these claims on a node."""
+    """Yield the volumes that `drivers` must provision for these claims on a node."""
     for claim in claims:
         own = storage.class_of(claim)
         size = asked_of(claim)
@@ -95,9 +95,9 @@ class Capacities:
     def shared_out(
         self, requests: Iterable[VolumeRequest], before: Iterable[VolumeRequest] = ()
     ) -> list[VolumeRequest]:
-        """Return the requests that find no storage after those in `before` and larger ones, the largest first.
+        """Return the requests that find no storage after the requests in `before` and larger ones; the largest first.
 
-        A driver that reports only its largest possible volume is taken to have unlimited capacity in total.
+        If a driver reports only the size of its largest possible volume, its total capacity counts as unlimited.
         """
         first, rest = _by_size(before), _by_size(requests)  # from which capacities `before` takes storage is unknown
         if not self._unmet(sorted([*first, *rest], key=_largest_first), {}):
@@ -107,7 +107,7 @@ class Capacities:
         return self._unmet(rest, left)
 
     def _unmet(self, requests: Iterable[VolumeRequest], left: dict[CapacityName, int]) -> list[VolumeRequest]:
-        """Take each request, in order, from the capacity with the most `left`; return those that find no room."""
+        """Take each request, in order, from the capacity with the most `left`. Return the requests that do not fit."""
         unmet: list[VolumeRequest] = []
         for request in requests:
             for name in (reached := list(self.reached(request))):
@@ -130,12 +130,12 @@ def _largest_first(request: VolumeRequest) -> tuple[int, ClaimName]:
 
 
 def largest_of(one: v.StorageCapacity) -> int:
-    """Return the size of the largest possible volume, in thousandths of a byte; 0 if it is unknown."""
+    """Return the size of the largest possible volume in thousandths of a byte; 0 if unknown."""
     return _bytes(one.maximum_volume_size if one.maximum_volume_size is not None else one.capacity)
 
 
 def total_of(one: v.StorageCapacity) -> int:
-    """Return the total size of all volumes that are possible, in thousandths of a byte."""
+    """Return the total size of all possible volumes, in thousandths of a byte."""
     return _bytes(one.capacity) if one.capacity is not None else _ENDLESS
 
 

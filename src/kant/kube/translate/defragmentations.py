@@ -1,4 +1,4 @@
-"""Defragmentation objects: operators request a defragmentation by the spec, and the status has its progress."""
+"""Defragmentation objects: the spec is an operator's request for a defragmentation, the status is its progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FINAL = ("Planned", "Done", "Stopped", "Refused")
 
 
 class DefragmentationSpec(View, frozen=True):
-    """A request to defragment the nodes with all of these labels and GPUs of `model` ("": any)."""
+    """A request to defragment the nodes that have all of these labels and GPUs of `model` ("": any model)."""
 
     node_selector: dict[str, str] | None = None
     model: str = ""

@@ -1,7 +1,7 @@
-"""The allocator: finds devices for all of some claims, or none, by an exhaustive search with a limit of steps.
+"""The allocator: finds devices for all of some claims, or none, by an exhaustive search with a limit on its steps.
 
-Claims with no pool in common are searched separately, so that the nodes of a gang do not multiply the search. Among
-devices that are equivalent for the claims, only one is tried.
+Claims that have no pool in common are searched separately, so that the search does not grow with the product of a
+gang's nodes. Of devices that are equivalent for the claims, only one is tried.
 
 The order of the search is that of k8s.io/dynamic-resource-allocation, structured: claims and requests in their order,
 the first alternative of a request first, devices by driver, pool, slice and position in the slice.
@@ -43,7 +43,7 @@ class Grant(NamedTuple):
 class Task(NamedTuple):
     """A claim that needs some of `devices`, all of which its pods can use.
 
-    `incomplete`: a pool lacks ResourceSlices, so that a request for all of its devices fails.
+    `incomplete`: ResourceSlices of a pool are missing, so a request for all of its devices fails.
     """
 
     asked: Asked
@@ -52,8 +52,8 @@ class Task(NamedTuple):
 
 
 class Free(NamedTuple):
-    """What may be allocated: whether a device is free, how much is `left` of a counter, whether a device matches a
-    request, and how much other claims have `spent` of a shared device."""
+    """What may be allocated: whether a device is free; how much is `left` of a counter; whether a device matches a
+    request; and how much of a shared device other claims have `spent`."""
 
     is_free: Callable[[DeviceId], bool]
     left: Callable[[Counter], int]
@@ -62,7 +62,7 @@ class Free(NamedTuple):
 
 
 def allocate(tasks: Sequence[Task], free: Free, steps: int = STEPS) -> list[list[Grant]] | None:
-    """Return devices for each task; None if they cannot all be satisfied. Raises TooHardError, SelectorError."""
+    """Return devices for each task; None if not all can be satisfied. Raises TooHardError, SelectorError."""
     found: list[list[Grant]] = [[] for _ in tasks]
     for part in _apart(tasks):
         grants = _Search([tasks[at] for at in part], free, steps).run()
@@ -74,7 +74,7 @@ def allocate(tasks: Sequence[Task], free: Free, steps: int = STEPS) -> list[list
 
 
 def _apart(tasks: Sequence[Task]) -> list[list[int]]:
-    """Return the tasks in groups without a common pool, each group in the order of `tasks`."""
+    """Return the tasks in groups that have no pool in common. Tasks of a group are in the order of `tasks`."""
     parts: list[tuple[set[PoolId], list[int]]] = []
     for at, task in enumerate(tasks):
         pools, members = {one.pool for one in task.devices}, [at]
@@ -89,7 +89,7 @@ def _apart(tasks: Sequence[Task]) -> list[list[int]]:
 
 
 class _At(NamedTuple):
-    """A position of the search: task, request, its alternative (-1: none chosen), and the next device to try."""
+    """A position of the search: task, request, its alternative (-1: not chosen), and the next device to try."""
 
     task: int
     request: int
@@ -142,7 +142,7 @@ class _Search:
         return None
 
     def _settled(self, at: _At) -> _At:
-        """Return the next position, from this one on, at which there is something to choose."""
+        """Return the first position, from this one on, at which there is something to choose."""
         while at.task < len(self.tasks):
             if at.request == len(self.tasks[at.task].asked.requests):
                 at = _At(at.task + 1, 0)
@@ -195,7 +195,7 @@ class _Search:
         return tuple(step.grants[0] for step in done) if len(done) == len(found) else None
 
     def _can(self, at: int, want: Want, device: Candidate) -> bool:
-        """Whether the device can be allocated to the claim (task `at`) in addition to the present grants."""
+        """Whether the device can be allocated to the claim of task `at`, in addition to the present grants."""
         if not device.usable or len(self.grants[at]) >= MOST_DEVICES:
             return False
         if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.taints):
@@ -264,7 +264,7 @@ class _Search:
                     self.spent[one.device.id].subtract(one.taken)
 
     def _likeness(self, at: int, device: Candidate) -> object:
-        """Return a key that is equal for devices which are equivalent for the tasks from `at` on."""
+        """Return a key that is equal for devices that are equivalent for the tasks from number `at` on."""
         known = self.likeness.get((at, device.id))
         if known is None:
             asked = [

@@ -1,7 +1,7 @@
-"""Consumable capacity: how much of a shared device each of its claims uses (KEP-5075).
+"""Consumable capacity: how much of a shared device each claim uses (KEP-5075).
 
-Amounts are billionths, so that they add up exactly. Of each capacity a request uses the amount that it states, rounded
-up as the device says; if it states none, the default; without a default, all of the capacity.
+Amounts are billionths, so that they add up exactly. A request uses the amount of a capacity that it states, rounded up
+as the device says. If it states none, it uses the default, and without a default the whole capacity.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal/incubating (consumable_capacity.go).
 """
@@ -17,14 +17,14 @@ from kant.model.units import GPU
 
 NANO = 10**9
 MANY = 1 << 20
-"""Number of requests that may share a device without capacities: in effect unlimited."""
+"""The number of requests that may share a device without capacities. It is so large that it means unlimited."""
 
 Taken = Mapping[str, int]
 """Used amounts by the name of the capacity, in billionths."""
 
 
 class Limit(NamedTuple):
-    """A capacity of a device in billionths: its total, and which amounts a request may use; -1: unspecified."""
+    """A capacity of a device in billionths: its total, and the amounts that a request may use. -1: unspecified."""
 
     value: int
     default: int = -1
@@ -34,7 +34,7 @@ class Limit(NamedTuple):
     step: int = 0
 
     def taken(self, asked: int | None) -> int:
-        """Return how much a request for the amount `asked` (None: unspecified) uses; -1 if it cannot be met."""
+        """Return how much a request for `asked` (None: unspecified) uses; -1 if the request cannot be met."""
         if asked is None:
             return self.default if self.default >= 0 else self.value
         if self.values:
@@ -66,7 +66,7 @@ def limits_of(device: d.Device) -> dict[str, Limit]:
 
 
 def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None:
-    """Return how much a request uses of a device, by capacity; None if even the unused device cannot serve it."""
+    """Return how much a request uses of a device, by capacity. None if even an unused device could not serve it."""
     if not asked.keys() <= limits.keys():
         return None
     taken = {name: limit.taken(asked.get(name)) for name, limit in limits.items()}
@@ -74,7 +74,7 @@ def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None
 
 
 def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
-    """Return how many requests for these amounts can share a device."""
+    """Return how many requests for these amounts can share one device."""
     taken = taken_of(asked, limits)
     if taken is None:
         return 0
@@ -91,6 +91,6 @@ def text_of(amount: int) -> str:
 
 
 def part_of(taken: Taken, limits: Mapping[str, Limit]) -> int:
-    """Return how many thousandths of a device are used: the largest share of any capacity; 0 without capacities."""
+    """Return how many thousandths of a device are used: the largest share of a capacity; 0 if it has no capacities."""
     parts = [-(-GPU * taken.get(name, 0) // limit.value) for name, limit in limits.items() if limit.value]
     return min(max(parts, default=0), GPU)

@@ -32,9 +32,9 @@ MOST_CONSUMERS = 256
 
 
 class Want(NamedTuple):
-    """One alternative of a request: a number of matching devices of a class (0: all on the node).
+    """One alternative of a request: a number of matching devices of a class (0: all such devices of the node).
 
-    `selectors` are the CEL expressions of the class, `own` those of the claim, whose namespace pays their CPU time.
+    `selectors` are the CEL expressions of the class, `own` those of the claim, which use its namespace's CPU time.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Constraint(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a claim asks for: the alternatives of each request; the first possible alternative is used."""
+    """What a claim asks for: the alternatives of each request. The first possible alternative is used."""
 
     requests: tuple[tuple[Want, ...], ...]
     constraints: tuple[Constraint, ...] = ()
@@ -68,7 +68,7 @@ class Asked(NamedTuple):
 
 
 def anonymous(asked: Asked) -> Asked:
-    """Return what is asked without names of requests and classes: equal if the same devices satisfy both claims."""
+    """Return `asked` without names of requests and classes: equal if the same devices satisfy both claims."""
     named = bool(asked.constraints)
     return asked._replace(
         requests=tuple(
@@ -109,7 +109,7 @@ def key_of(claim: d.ResourceClaim) -> ClaimName:
 
 
 def asked_of(claim: d.ResourceClaim, classes: Mapping[str, d.DeviceClass]) -> Asked:
-    """Return what a claim asks for. Raises NotYetError if a class is missing, InputError if Kant cannot serve it."""
+    """Return what a claim asks for. Raises NotYetError if a class is missing, InputError if Kant can never serve it."""
     spec, where = claim.spec.devices, f"resourceclaim {claim.metadata.namespace}/{claim.metadata.name}"
     requests: list[tuple[Want, ...]] = []
     for one in spec.requests:
@@ -171,19 +171,19 @@ def is_ours(claim: d.ResourceClaim) -> bool:
 
 
 def identity(claim: d.ResourceClaim) -> str:
-    """Return the uid of a claim; for extended resources that of the pod, since Kant may re-create such a claim."""
+    """Return the uid of a claim; for extended resources the pod's uid, since Kant may re-create such a claim."""
     if EXTENDED in (claim.metadata.annotations or {}):
         return next((one.uid for one in claim.metadata.owner_references if one.controller), "")
     return claim.metadata.uid
 
 
 def is_made(claim: d.ResourceClaim) -> bool:
-    """Whether the claim exists; False if it is only planned for extended resources."""
+    """Whether the claim exists. A claim that is only planned, for extended resources, has no uid."""
     return bool(claim.metadata.uid)
 
 
 def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:
-    """Return the claim's devices as (driver, pool, name), without those for administrator access."""
+    """Return the claim's devices as (driver, pool, name). Devices for administrator access are left out."""
     allocation = claim.status.allocation
     if allocation is None:
         return []
@@ -200,7 +200,7 @@ def consumed_by(claim: d.ResourceClaim, device: tuple[str, str, str]) -> dict[st
 
 
 def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
-    """Return terms, one of which a node must meet so that an allocated claim is usable there; None: any node."""
+    """Return terms for the nodes that can use an allocated claim; a node must meet one of them. None: any node can."""
     allocation = claim.status.allocation
     selector = allocation.node_selector if allocation is not None else None
     if selector is None or not selector.node_selector_terms:

@@ -1,4 +1,4 @@
-"""The allocation of a claim, in the form of its status.
+"""The allocation of a claim in the form of the claim's status.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal (allocator_stable.go, Allocate).
 """
@@ -24,7 +24,7 @@ def results_of(
 ) -> dict[str, Any]:
     """Return `status.allocation` of a claim for these devices, which were chosen for a node.
 
-    It also has the devices' configuration, the nodes that can use them, and a timestamp if some must be attached.
+    It also has the devices' configuration, the nodes that can use them, and a timestamp if a device must be attached.
     """
     results = []
     for grant in grants:

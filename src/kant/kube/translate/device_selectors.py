@@ -1,4 +1,4 @@
-"""Selectors of devices: expressions of the Common Expression Language (CEL), evaluated by Google's library.
+"""Selectors of devices: expressions of the Common Expression Language (CEL), evaluated by Google's CEL library.
 
 The library ends an expression after 10,000 loop iterations. The CPU time of the expressions of each namespace is
 limited: a namespace that has used up its time waits, while others continue.
@@ -25,13 +25,13 @@ BUDGET = 2.0
 """Seconds of CPU time that the expressions of one namespace may use in a burst."""
 
 REFILL = 0.02
-"""Seconds of CPU time that they may use per second in the long run."""
+"""Seconds of CPU time that the expressions of one namespace may use per second in the long run."""
 
 MOST_KEPT = 4096
-"""Maximum number of cached expressions; a further one clears the whole cache."""
+"""Maximum number of cached expressions. If it is exceeded, the whole cache is cleared."""
 
 Facts = dict[str, Any]
-"""The variable `device` of expressions."""
+"""The value of the variable `device` in expressions."""
 
 _TOKEN = re.compile(
     r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?)|[\[\]]'
@@ -46,7 +46,7 @@ _VERSION = re.compile(
 _UNKNOWN = re.compile(
     r"undeclared reference to '([^']+)'|no matching overload for '(?![_@])([^']+' applied to '[^']+)'"
 )
-"""The library's messages for a function that it lacks, or lacks for these types."""
+"""The library's messages about a function that it does not have, or not for these types."""
 
 
 class DeviceSelectors:
@@ -72,8 +72,8 @@ class DeviceSelectors:
     def matches(self, expression: str, stamp: str, name: str, facts: Callable[[], Facts], tenant: str) -> bool:
         """Whether an expression is true for the device `name` of a slice of version `stamp`. Raises SelectorError.
 
-        An expression that fails on a device, such as for a missing attribute, counts as false. `tenant` is the
-        namespace whose CPU time is used, "" for none.
+        An expression that fails on a device, such as for a missing attribute, counts as false. The CPU time counts for
+        the namespace `tenant`; "": for none.
         """
         found = self._known.get((stamp, expression), {}).get(name)
         if found is None:
@@ -120,7 +120,7 @@ class DeviceSelectors:
 
 
 def _holds(program: Any, facts: Callable[[], Facts]) -> bool:
-    """Return whether a program returns true; False also if it fails, as by too many loops or a missing attribute."""
+    """Return whether a program returns true. False also if it fails: by too many loops, or a missing attribute."""
     try:
         return program.eval(data={"device": facts()}).value() is True
     except (RuntimeError, ValueError, InputError):
@@ -146,7 +146,7 @@ def facts_of(device: d.Device, driver: str) -> Facts:
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:
-    """Split an attribute's name into its domain and the name within; the domain of a plain name is the driver."""
+    """Split an attribute's name into its domain and the name within it. A plain name is in the driver's domain."""
     domain, slash, own = name.rpartition("/")
     return (domain, own) if slash else (driver, name)
 
@@ -163,9 +163,9 @@ def value_of(attribute: d.DeviceAttribute) -> Any:
 
 
 def with_defaults(expression: str) -> str:
-    """Return the expression such that `device.attributes[X]` is an empty map if a device has nothing in domain X.
+    """Return the expression changed so that `device.attributes[X]` is an empty map if a device has nothing in domain X.
 
-    As in Kubernetes, this applies to attributes and capacity. Quoted text stays as it is.
+    As in Kubernetes, this applies to attributes and to capacity. Quoted text does not change.
     """
     written: list[str] = []
     open_brackets: list[bool] = []
@@ -291,7 +291,7 @@ def _environment() -> Any:
 
 
 def _why(error: Exception) -> str:
-    """Return, as text, which function Kant does not evaluate in an expression; else the library's message."""
+    """Return, as text, which function of an expression Kant cannot evaluate; else the library's message."""
     text = str(error).strip().splitlines()[0]
     unknown = _UNKNOWN.search(text)
     if unknown is None:

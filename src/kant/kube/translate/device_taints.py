@@ -1,8 +1,8 @@
 """DeviceTaintRules: taints that administrators put on devices, in addition to those that drivers publish.
 
 Source: DeviceTaintRule of resource.k8s.io/v1beta2 (Kubernetes 1.36), where a rule selects by driver, pool and name.
-Rules of v1alpha3 may select by class and expressions too. These are not evaluated: such a rule applies to each device
-that its other fields select, so that no tainted device is allocated.
+Rules of v1alpha3 may also select by class and expressions, which Kant does not evaluate. Such a rule applies to each
+device that its other fields select, so that no tainted device is allocated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kant.kube.objects.views import Taint, Unstructured, View
 
 
 class DeviceTaintSelector(View, frozen=True):
-    """To which devices a rule applies; a field that is None selects any value."""
+    """The devices to which a rule applies. A field that is None matches any value."""
 
     driver: str | None = None
     pool: str | None = None
@@ -22,7 +22,7 @@ class DeviceTaintSelector(View, frozen=True):
 
 
 class DeviceTaintRule(View, frozen=True):
-    """A taint, and the devices that have it: none without a selector."""
+    """A taint, and a selector of the devices that have it. Without a selector no device has it."""
 
     taint: Taint = Taint()
     device_selector: DeviceTaintSelector | None = None
@@ -37,7 +37,7 @@ class DeviceTaintRule(View, frozen=True):
 
 
 def taint_rule(found: Unstructured) -> DeviceTaintRule:
-    """Return the rule of an object. A malformed rule taints all devices, so that none is allocated wrongly."""
+    """Return the rule of an object. A malformed rule taints all devices, so that no device is allocated wrongly."""
     try:
         return msgspec.json.decode(found.spec, type=DeviceTaintRule)
     except msgspec.MsgspecError:

@@ -1,7 +1,7 @@
-"""The devices of a cluster as drivers publish them: which nodes can use each, and what devices of a pool share.
+"""The devices of a cluster as drivers publish them: which nodes can use each device, and what devices of a pool share.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal (pools_incubating.go): only the slices of a pool's
-newest generation count, and if some of these are missing, none counts.
+newest generation count. If some of these slices are missing, none counts.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
 """Drivers whose devices are GPUs, or parts of GPUs."""
 
 WHOLE = ("", "gpu", "amdgpu")
-"""Values of the attribute `type` with which a device is a whole GPU."""
+"""Values of the attribute `type` that mean that a device is a whole GPU."""
 
 _ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 
 class Reach(NamedTuple):
-    """The nodes that can use a device: `node`, or those that `term` selects; without either, all nodes."""
+    """The nodes that can use a device: `node`, or the nodes that `term` selects; if neither is set, all nodes."""
 
     node: str = ""
     term: Term | None = None
@@ -55,11 +55,11 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A device. `stamp` is uid and version of its slice; `takes` has the shared counters that it uses, with amounts.
+    """A device. `stamp` is the uid and version of its slice. `takes` has the amounts of shared counters that it uses.
 
-    `taints` are its own and those of DeviceTaintRules. `usable` False: Kant does not allocate the device, since it does
-    not understand on which nodes it can be used. A `shared` device serves several claims, within its `limits`. `worth`
-    is the size of a partition in thousandths of a GPU; None if unknown.
+    `taints` are its own taints and those of DeviceTaintRules. `usable` False: Kant does not allocate the device, since
+    it does not understand on which nodes it can be used. A `shared` device serves several claims, within its `limits`.
+    `worth` is the size of a partition in thousandths of a GPU; None if unknown.
     """
 
     id: DeviceId
@@ -113,7 +113,7 @@ class Candidate:
 class DevicePool:
     id: PoolId
     devices: list[Candidate] = field(default_factory=list)
-    wrong: str = ""  # why none of its devices is allocated; "": they are
+    wrong: str = ""  # why none of its devices can be allocated; "": they can
 
 
 class Inventory:
@@ -169,7 +169,7 @@ class Inventory:
     def at(self, node: k.Node) -> tuple[Candidate, ...]:
         """Return the devices that a node can use, in the order in which they are allocated.
 
-        Pools with devices that must be attached first come last.
+        Pools with devices that must be attached before use come last.
         """
         name = node.metadata.name
         known = self._at.get(name)
@@ -219,9 +219,9 @@ def _candidate(
 
 
 def _worth(device: d.Device, takes: Iterable[tuple[Counter, int]], counters: Mapping[Counter, int]) -> int | None:
-    """Return the size of a partition in thousandths of a GPU, by its MIG profile or else its memory; None if unknown.
+    """Return the size of a partition in thousandths of a GPU, by its MIG profile or else its memory. None if unknown.
 
-    The total memory is that of the counter `memory`, which all partitions of the GPU use.
+    The GPU's total memory is that of the counter `memory`, which all partitions of the GPU share.
     """
     memory = next(((amount, counters.get(one, 0)) for one, amount in takes if one[3] == "memory"), (0, 0))
     kind = device.attributes.get("profile")
@@ -231,7 +231,7 @@ def _worth(device: d.Device, takes: Iterable[tuple[Counter, int]], counters: Map
 
 
 def _term(selector: k.NodeSelector | None) -> Term | None:
-    """Return the only term of a node selector, as in slices and allocations; None (all nodes) if it is empty."""
+    """Return the only term of a node selector, as in slices and allocations. None (all nodes) if it is empty."""
     if selector is None or not selector.node_selector_terms:
         return None
     term = selector.node_selector_terms[0]
@@ -248,7 +248,7 @@ def _amounts(sets: Iterable[d.CounterSet]) -> Iterable[tuple[str, str, int]]:
 
 
 def reach_of(devices: Iterable[Candidate], node: str) -> k.NodeSelector | None:
-    """Return a selector of the nodes that can use all of these devices, chosen for `node`; None: all nodes can.
+    """Return a selector of the nodes that can use all of these devices, chosen for `node`. None: all nodes can.
 
     Source: createNodeSelector of the same package.
     """

@@ -1,7 +1,7 @@
-"""Extended resources that device classes provide: the claim for them, which Kant creates once a pod has a node.
+"""Extended resources that device classes provide: Kant creates the claim for them once a pod has a node.
 
-A class provides the resource in its `extendedResourceName`, and always `deviceclass.resource.kubernetes.io/NAME`. On a
-node whose device plugin provides the resource the pod gets it from the plugin; on others from devices of the class.
+A class provides the resource in its `extendedResourceName`, and always `deviceclass.resource.kubernetes.io/NAME`. A pod
+gets the resource from the node's device plugin if that provides it, otherwise from devices of the class.
 
 Source: KEP-5004; kube-scheduler's plugin DynamicResources (extendeddynamicresources.go) for the requests of the claim,
 and k8s.io/dynamic-resource-allocation, deviceclass/extendedresourcecache, for which class provides a resource.
@@ -25,14 +25,14 @@ from kant.kube.translate.device_claims import EXTENDED, FINALIZER
 from kant.model.errors import InputError
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""Prefix, before the name of a class, of the extended resource that every class provides."""
+"""Prefix of the name of the extended resource that every class provides. The name of the class follows it."""
 
 LONGEST = 253
 """Maximum length of the name of an object."""
 
 
 class Part(NamedTuple):
-    """A pod's use of one extended resource: device requests (name, number), and which container uses which."""
+    """A pod's use of one extended resource: device requests (name, number), and which container uses which request."""
 
     resource: str
     requests: tuple[tuple[str, int], ...]
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class ExtendedClaim:
-    """The claim that a pod may need for its extended resources; what it requests depends on the node."""
+    """The claim that a pod may need for its extended resources. What it requests depends on the node."""
 
     name: str
     pod: k.Pod
@@ -50,12 +50,12 @@ class ExtendedClaim:
     _made: dict[tuple[str, ...], d.ResourceClaim] = field(default_factory=dict)
 
     def needed_at(self, node: k.Node | None) -> tuple[str, ...]:
-        """Return the pod's resources that no device plugin of the node provides."""
+        """Return the pod's resources that no device plugin of the node provides: the claim must provide them."""
         amounts = (node.status.allocatable or {}) if node is not None else {}
         return tuple(one.resource for one in self.parts if not has_amount(amounts, one.resource))
 
     def claim(self, resources: tuple[str, ...] | None = None, version: str = "") -> d.ResourceClaim:
-        """Return the claim for these resources (None: for all). Its uid is empty, since it has not been created."""
+        """Return the claim for these resources (None: for all). The claim has no uid, since it has not been created."""
         wanted = tuple(one.resource for one in self.parts) if resources is None else resources
         found = self._made.get(wanted)
         if found is None:
@@ -80,12 +80,12 @@ class ExtendedClaim:
         return d.ResourceClaim(head, d.ResourceClaimSpec(devices))
 
     def mappings(self, resources: tuple[str, ...]) -> tuple[k.RequestMapping, ...]:
-        """Return, for the claim for these resources, which container gets the devices of which request."""
+        """Return which container gets the devices of which request, in the claim for these resources."""
         return tuple(one for part in self.parts if part.resource in resources for one in part.mappings)
 
 
 def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
-    """Return, by resource, the class that provides it: the newest one, and among equally new ones the first by name."""
+    """Return, by resource, the class that provides it: the newest, and of equally new classes the first by name."""
     found: dict[str, str] = {}
     for one in sorted(classes, key=lambda one: one.metadata.name, reverse=True):
         found[f"{IMPLICIT}{one.metadata.name}"] = one.metadata.name
@@ -96,7 +96,7 @@ def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
 
 
 def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
-    """Return the claim that a pod may need for its containers' requests; None if no class provides any of them."""
+    """Return the claim that a pod may need for its containers' requests. None if no class provides any of them."""
     starting = len(pod.spec.init_containers)
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     asked = sorted({name for one in containers for name in one.resources.requests or () if name in classes})
@@ -110,7 +110,7 @@ def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
 
 
 def name_for(pod: k.Pod) -> str:
-    """Return the name of a pod's claim. It depends on the pod only, so that the next leader finds the claim."""
+    """Return the name of a pod's claim. It depends only on the pod, so that the next leader finds the claim."""
     tail = f"-extended-resources-{blake2s(pod.metadata.uid.encode(), digest_size=5).hexdigest()}"
     return f"{pod.metadata.name[: LONGEST - len(tail)].rstrip('.-')}{tail}"
 
@@ -144,7 +144,7 @@ def _relevant(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
 
 
 def _part(resource: str, containers: tuple[k.Container, ...], starting: int) -> Part:
-    """Return one request for each long-running container, and one for what init containers need in addition."""
+    """Return a request for each long-running container, and one for what init containers need in addition."""
     stays = [at >= starting or one.restart_policy == "Always" for at, one in enumerate(containers)]
     requests: dict[int, tuple[str, int]] = {}
     mappings: list[k.RequestMapping] = []

@@ -1,4 +1,4 @@
-"""Reads the properties of a group from its object: a PodGroup, or a workload of one of many controllers."""
+"""Reads the properties of a group from the object that defines it: a PodGroup, or a workload of some controller."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Spec = Mapping[str, Any]
 
 
 def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
-    """Return the properties of a group from its object at `GroupRef.paths`; `part` is the group's name in the object,
-    for a JobSet the first job of a gang. Raises InputError if the object cannot be used.
+    """Return the properties of a group from its object at `GroupRef.paths`. `part` is the group's name in the object;
+    for a JobSet, the first job of a gang. Raises InputError if the object cannot be used.
     """
     where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"
     try:
@@ -47,7 +47,7 @@ def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
 
 
 def _part(spec: Spec, part: str, where: str) -> Spec:
-    """Return a group of a Workload (Kubernetes 1.35) in the form of a PodGroup, which has replaced the Workload."""
+    """Return a group of a Workload (Kubernetes 1.35) in the form of a PodGroup, which replaced it in later releases."""
     own = next((one for one in spec.get("podGroups") or [] if one.get("name") == part), None)
     if own is None:
         raise InputError(f"{where}.podGroups", f"a group {part}, which its pods name")
@@ -103,7 +103,7 @@ def _volcano(spec: Spec, where: str) -> GroupSpec:
         raise InputError(f"{where}.subGroupPolicy", "no groups inside a group, which Kant does not support")
     least, least_of = _member(spec, where), spec.get("minTaskMember") or {}
     tasks = tuple((name, whole(f"{where}.minTaskMember.{name}", pods)) for name, pods in sorted(least_of.items()))
-    # Volcano checks each task only if it checks the whole (CheckTaskReady in pkg/scheduler/api/job_info.go)
+    # Volcano checks the tasks only if `minMember` covers them (CheckTaskReady in pkg/scheduler/api/job_info.go)
     counts = sum(pods for _, pods in tasks) <= least
     return GroupSpec(
         least,
@@ -118,12 +118,12 @@ def _plugins(spec: Spec, where: str) -> GroupSpec:
 
 
 def _member(spec: Spec, where: str) -> int:
-    """Return `minMember`, as Volcano, KAI and scheduler-plugins name the minimum number of pods; 1 without it."""
+    """Return `minMember`, the minimum number of pods in Volcano, KAI and scheduler-plugins; 1 without it."""
     return whole(f"{where}.minMember", spec.get("minMember", 1))
 
 
 def _job(spec: Spec, where: str) -> GroupSpec:
-    """Return a gang if the Job asks for one (Kubernetes 1.37, KEP-5547), unless its pods run or fail one by one."""
+    """Return a gang if the Job asks for one (Kubernetes 1.37, KEP-5547), unless its pods run or fail independently."""
     pods, every = _pods_of_job(spec, where), spec.get("completions")
     if spec.get("backoffLimitPerIndex") is not None or (every is not None and pods < whole(where, every)):
         return GroupSpec(0, alone=True)
@@ -141,7 +141,7 @@ def _pods_of_job(spec: Spec, where: str) -> int:
 
 
 def _jobset(spec: Spec, where: str) -> GroupSpec:
-    """Return all jobs of the set as one gang, or as several gangs if some wait until others are complete."""
+    """Return all jobs of the set as one gang, or as several gangs if some jobs wait until others are complete."""
     gangs = gangs_of(_replicated_jobs(spec, where))
     if len(gangs) > 1:
         return GroupSpec(0, gangs=tuple(tuple(part.name for part in gang) for gang in gangs))
@@ -149,7 +149,7 @@ def _jobset(spec: Spec, where: str) -> GroupSpec:
 
 
 def _one_gang(parts: Sequence[Part], first: str) -> GroupSpec:
-    """Return the gang that begins with the part `first`; if there is none, each pod runs alone."""
+    """Return the gang that begins with the part `first`. If there is no such gang, each pod runs alone."""
     return next((_of_gang(gang) for gang in gangs_of(parts) if gang[0].name == first), GroupSpec(0))
 
 
@@ -176,7 +176,7 @@ def _replicated_jobs(spec: Spec, where: str) -> list[Part]:
 
 
 def _lws(spec: Spec, where: str) -> GroupSpec:
-    """Return one group of a LeaderWorkerSet: leader and workers, which may be created only once the leader is ready."""
+    """Return one group of a LeaderWorkerSet: a leader, and workers that may be created only after it is ready."""
     template = spec.get("leaderWorkerTemplate") or {}
     size = whole(f"{where}.leaderWorkerTemplate.size", template.get("size", 1))
     if spec.get("startupPolicy") != "LeaderReady" or size < 2:
@@ -210,7 +210,7 @@ def _kubeflow(spec: Spec, where: str) -> GroupSpec:
 
 
 def _ray(spec: Spec, where: str) -> GroupSpec:
-    """Return the head, and the minimum of each group of workers that is not suspended."""
+    """Return the pods of a Ray cluster that must run: the head, and each group's minimum of workers."""
     scales = spec.get("enableInTreeAutoscaling") is True
     pods, tasks = 1, [("headgroup", 1)]
     for number, group in enumerate(spec.get("workerGroupSpecs") or []):

@@ -1,4 +1,4 @@
-"""To which group a pod belongs, by the conventions of many schedulers and controllers. A group is one gang.
+"""Which group a pod belongs to, by the conventions of many schedulers and controllers. A group is one gang.
 
 The first match counts. Sources: the labels and annotations of upstream Kubernetes (KEP-4671), KAI, Volcano,
 scheduler-plugins, Koordinator, Kueue, YuniKorn, JobSet, LeaderWorkerSet, Kubeflow's training operator and KubeRay.
@@ -38,7 +38,7 @@ RAY_GROUP = "ray.io/group"
 """The label that names the group of workers, or the head, to which a pod of a Ray cluster belongs."""
 
 NODE_POOL = "kai.scheduler/node-pool"
-"""The label by which KAI restricts pods to the nodes that have this label with the same value."""
+"""The label by which KAI restricts pods to the nodes on which the label has the same value."""
 
 LEADER, WORKERS = "leader", "workers"
 """The parts of a group of a LeaderWorkerSet."""
@@ -59,9 +59,9 @@ KUBEFLOW = {
 class GroupRef(NamedTuple):
     """A group: the convention that names it (`source`), and its name.
 
-    `paths` are API paths at which the object with its details may be; the first that exists counts (none: the pods have
-    them). `part` is the name of the group in that object, if it has several; for a JobSet, of the gang's first job.
-    `least` is the minimum number of running pods that this pod states; 0: none. `tasks` has the minimum of each task.
+    `paths` are API paths at which the object with the group's details may be; the first that exists counts (none: the
+    pods have them). `part` is the name of the group in that object, if it has several; for a JobSet, of the gang's
+    first job. `least` is the minimum number of running pods that this pod states (0: none), `tasks` that of each task.
     """
 
     namespace: str
@@ -74,7 +74,7 @@ class GroupRef(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The identity of the group: equal for all of its pods, and for no others."""
+        """The identity of the group: equal for all of its pods, different for all others."""
         return self.namespace, self.source, self.name
 
 
@@ -91,7 +91,7 @@ def composite_of(namespace: str, name: str) -> GroupRef:
 
 
 def part_of(pod: k.Pod) -> str:
-    """Return for which part of its group a pod was created: a job of a JobSet, leader or workers; "": no part."""
+    """Return the part of its group for which a pod was created: a job of a JobSet, leader or workers; "": no part."""
     labels = pod.metadata.labels or {}
     if index := labels.get(_WORKER_INDEX):
         return LEADER if index == "0" else WORKERS
@@ -157,8 +157,8 @@ def _task_groups(text: str, where: str) -> tuple[tuple[str, int], ...]:
 
 
 def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
-    """Return the group of the pods of a pod's controller; None if there is none. If the pod states a minimum number of
-    pods (`own`), the object is not read, unless it is a Job."""
+    """Return the group defined by the controller of the pod; None if it defines none. If the pod states a minimum
+    number of pods (`own`), the controller's object is not read, unless it is a Job."""
     labels, notes = pod.metadata.labels or {}, pod.metadata.annotations or {}
     space = pod.metadata.namespace
     owner = pod.metadata.controller

@@ -1,7 +1,7 @@
-"""HAMi: the devices that its device plugin has registered on a node, what containers request, and what to allocate.
+"""HAMi: which devices its device plugin has registered on a node, what containers request, and what to allocate.
 
-The plugin registers the devices of a node in an annotation of the node. From annotations of a pod the plugin reads how
-much of which devices each container gets, and enforces these shares. Kant writes these annotations with the binding.
+The plugin registers the devices of a node in an annotation of the node. In annotations of a pod the plugin reads how
+much of which devices each container gets, and enforces it. Kant writes these annotations with the binding.
 
 Sources: HAMi, docs/develop/protocol.md; pkg/device/devices.go (DecodeNodeDevices, UnMarshalNodeDevices,
 EncodePodSingleDevice); pkg/device/nvidia/device.go (GenerateResourceRequests);
@@ -48,7 +48,7 @@ class Part(NamedTuple):
         return self.memory or device.memory * (self.percent or 100) // 100
 
     def milli_of(self, device: Device) -> int:
-        """Return the used thousandths of the device: the largest share of memory, cores and slots; may be over 1000."""
+        """Return the used thousandths of the device: the largest share of memory, cores and slots. Can be over 1000."""
         if self.is_whole:
             return GPU
         memory = _up(self.memory * GPU, device.memory) if self.memory else 10 * (self.percent or 100)
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
-    """Return the request of each container, in order. Raises InputError for what HAMi or Kant cannot serve."""
+    """Return the request of each container, in order. Raises InputError for a request that cannot be served."""
     for number, container in enumerate(spec.init_containers):
         asked = amounts_of(container.resources, f"{where}.initContainers[{number}]")
         shares = [name for name in (MEMORY, PERCENT, CORES) if asked.get(name)]
@@ -70,7 +70,7 @@ def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
 
 
 def notes_of(spec: k.PodSpec, node: str, devices: tuple[Device, ...], mask: int, seconds: int) -> dict[str, str]:
-    """Return the annotations by which HAMi's plugin gives containers the devices in the bit mask, lowest first."""
+    """Return the annotations by which HAMi's plugin gives containers the devices in the bit mask, in their order."""
     own = [device for number, device in enumerate(devices) if mask >> number & 1]
     words = ";" * len(spec.init_containers)
     for part in parts_of(spec):
@@ -119,7 +119,7 @@ def _part(container: k.Container, where: str) -> Part:
 
 
 class _Registration(msgspec.Struct):
-    """A device as newer releases of HAMi register it, in JSON."""
+    """A device in the JSON form in which newer releases of HAMi register it."""
 
     id: str
     count: int
@@ -132,7 +132,7 @@ class _Registration(msgspec.Struct):
 
 @lru_cache(maxsize=4096)
 def decoded(text: str) -> Registered:
-    """Return the devices in the text of the annotation REGISTER. Raises ValueError and other errors of parsers."""
+    """Return the devices in the text of the annotation REGISTER. Raises ValueError or other parser errors."""
     if text.lstrip().startswith("["):
         found = msgspec.json.decode(text, type=list[_Registration])
     else:
@@ -150,7 +150,7 @@ def decoded(text: str) -> Registered:
 
 
 def _registration(number: int, fields: list[str]) -> _Registration:
-    """Parse a device in the older form: seven fields, or nine with index and mode."""
+    """Parse a device in the older form: seven fields, or nine with the index and mode."""
     if len(fields) not in (7, 9):
         raise ValueError(f"{len(fields)} fields")
     index, mode = (int(fields[7]), fields[8]) if len(fields) == 9 else (number, "hami-core")
@@ -160,5 +160,5 @@ def _registration(number: int, fields: list[str]) -> _Registration:
 
 
 def _up(amount: int, whole: int) -> int:
-    """Return a quotient rounded up; 0 if the divisor is 0."""
+    """Return the quotient `amount / whole` rounded up; 0 if `whole` is 0."""
     return -(-amount // whole) if whole else 0

@@ -16,7 +16,7 @@ REGISTER = "hami.io/node-nvidia-register"
 
 
 class Device(NamedTuple):
-    """A GPU as HAMi registers it: `slots` pods may share it; its memory is in MiB, its cores in percent."""
+    """A GPU as HAMi registers it. `slots` pods may share it; `memory` is in MiB, `cores` in percent."""
 
     uuid: str
     slots: int
@@ -25,19 +25,19 @@ class Device(NamedTuple):
 
     @property
     def slot(self) -> int:
-        """The smallest share, in thousandths of the GPU, with which at most `slots` pods fit."""
+        """The smallest share, in thousandths of the GPU, of which no more than `slots` fit on the GPU."""
         return GPU // (self.slots + 1) + 1
 
 
 class Registered(NamedTuple):
-    """The devices of a node in the order of their indices, and a bit mask of the unhealthy ones."""
+    """The devices of a node in the order of their indices, and a bit mask of the unhealthy devices."""
 
     devices: tuple[Device, ...] = ()
     unhealthy: int = 0
 
 
 def registered(view: k.Node) -> Registered:
-    """Return the devices that HAMi has registered on a node, perhaps none. Raises InputError if they are malformed."""
+    """Return the devices that HAMi has registered on a node, if any. Raises InputError if they are malformed."""
     text = (view.metadata.annotations or {}).get(REGISTER, "")
     if not text:
         return Registered()

@@ -1,4 +1,4 @@
-"""Which node label names a node's domain at each topology level: by a Topology object, or by well-known labels.
+"""Which node label names a node's domain at each topology level, by a Topology object or by well-known labels.
 
 Sources: topograph (docs/labels), Kueue KEP-2724 and KAI (Topology), NVIDIA GPU feature discovery, GKE and EKS.
 """
@@ -22,7 +22,7 @@ HBDS = (
     "network.topology.nvidia.com/accelerator",
     "topology.k8s.aws/ultraserver-id",
 )
-"""Labels that name the NVLink domain of a node; the first one that is present counts."""
+"""Labels that name the NVLink domain of a node. The first one that is present counts."""
 
 _AWS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (4, 3, 2, 1))
 _OLD = "network.topology.nvidia.com"
@@ -36,7 +36,7 @@ CONVENTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("EKS", _AWS),
     ("zones", ("", "", "topology.kubernetes.io/zone")),
 )
-"""Conventions, each with its labels from leaf to superspine. The first one whose narrowest label a node has applies."""
+"""Conventions, each with its labels from leaf to superspine. The first whose narrowest label some node has applies."""
 
 
 class Levels(Struct, frozen=True):
@@ -81,8 +81,8 @@ def level_asked(levels: Levels, word: str, where: str) -> Level:
 def levels_listed(labels: Iterable[str], source: str, where: str) -> Levels:
     """Return the levels of a Topology of KAI or Kueue, which lists its labels from the broadest to the narrowest.
 
-    Hosts are omitted, and a label known to name NVLink domains becomes the level hbd. Raises InputError if more than
-    three others are left.
+    Labels of hosts are omitted, and a label known to name NVLink domains becomes the level hbd. Raises InputError if
+    more than three other labels are left.
     """
     narrow_first = [label for label in labels if label not in HOSTS][::-1]
     if len(set(narrow_first)) < len(narrow_first):
@@ -96,7 +96,7 @@ def levels_listed(labels: Iterable[str], source: str, where: str) -> Levels:
 
 
 def levels_named(pairs: Iterable[tuple[str, str]], source: str, where: str) -> Levels:
-    """Return the levels of Kant's Topology, (level, label) pairs. Raises InputError for an unknown or repeated one."""
+    """Return the levels of Kant's Topology, given as (level, label) pairs. InputError if one is unknown or repeated."""
     found: dict[str, str] = {}
     for level, label in pairs:
         if level not in LEVELS[1:] or level in found or not label or label in found.values():
@@ -106,11 +106,11 @@ def levels_named(pairs: Iterable[tuple[str, str]], source: str, where: str) -> L
 
 
 def levels_seen(nodes: Iterable[Mapping[str, str] | None]) -> Levels:
-    """Return the levels by the labels that nodes have, for clusters without a Topology object."""
+    """Return the levels for which nodes have well-known labels, for clusters without a Topology object."""
     present = {key for labels in nodes if labels for key in labels}
     hbd = next((label for label in HBDS if label in present), "")
     for source, labels in CONVENTIONS:
-        if labels is _AWS:  # AWS counts layers from the broadest; there are three or four
+        if labels is _AWS:  # AWS numbers three or four layers from the broadest on
             labels = tuple(label for label in _AWS if label in present)[:3]
         narrowest = next((label for label in labels if label), "")
         if narrowest and narrowest in present:

@@ -1,7 +1,7 @@
-"""Which volume each claim gets if its StorageClass has no provisioner: a local volume, created in advance.
+"""Which volume each claim gets if its StorageClass has no provisioner: a local volume that was created in advance.
 
 A volume is for one claim. A volume fits a claim if it is free, large enough, usable on the node, of the same class and
-mode, and has the access modes and labels that the claim asks for. A claim gets the volume that is reserved for it.
+mode, and has the access modes and labels that the claim asks for. A volume reserved for a claim goes to that claim.
 
 Source: kube-scheduler's plugin VolumeBinding, and FindMatchingVolume of k8s.io/component-helpers. kube-scheduler gives
 each claim of one pod, the smallest claim first, the smallest volume that fits, and so may miss a solution. Kant changes
@@ -27,7 +27,7 @@ def is_kept_for(volume: k.PersistentVolume, claim: k.Claim) -> bool:
 
 
 def fits(volume: k.PersistentVolume, claim: k.Claim) -> bool:
-    """Whether a volume is free for a claim and meets its requests; nodes are ignored."""
+    """Whether a volume is free for a claim and meets its requests, regardless of nodes."""
     spec, own = volume.spec, claim.spec
     if volume.metadata.deletion_timestamp is not None:
         return False
@@ -76,9 +76,9 @@ Wants = Sequence[tuple[k.Claim, Sequence[k.Node]]]
 def match(
     wants: Wants, volumes: Iterable[k.PersistentVolume], taken: Collection[str] = ()
 ) -> dict[ClaimName, str] | None:
-    """Return a volume for each claim, usable on all of its nodes and not `taken`; None if some claim gets none.
+    """Return a volume for each claim, usable on all of its nodes and not `taken`. None if some claim gets none.
 
-    Small claims choose first: the smallest volume, and the first by name. A claim with a reserved volume gets that one.
+    Small claims choose first: the smallest volume, of equals the first by name. A reserved volume goes to its claim.
     """
     free = [one for one in volumes if one.metadata.name not in taken]
     free.sort(key=lambda one: (size_of(one), one.metadata.name))

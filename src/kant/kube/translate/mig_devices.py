@@ -1,7 +1,7 @@
-"""MIG devices of NVIDIA's device plugin (strategy `mixed`): how large a share of a GPU each of them is.
+"""MIG devices of NVIDIA's device plugin (strategy `mixed`): what share of a GPU each device is.
 
-The plugin has partitioned the GPUs, counts the devices by profile and chooses among them; a node has a number of each
-profile. In quotas and shares a device counts by its memory slices (`kant.model.mig`): no memory slice is allocated
+The plugin has partitioned the GPUs, counts the devices by profile, and chooses among them. A node has a number of each
+profile. In quotas and shares a device counts by its memory slices (`kant.model.mig`). No memory slice is allocated
 twice, so the devices of a GPU never add up to more than the GPU.
 
 Sources: NVIDIA's k8s-device-plugin, README, and its gpu-feature-discovery (labels `nvidia.com/gpu.memory` and
@@ -25,14 +25,14 @@ MEMORY = "nvidia.com/gpu.memory"
 """The label with the MiB of a whole GPU of the node."""
 
 SLICES = 8
-"""Number of memory slices of a GPU. An A30 has four, each of which counts as two."""
+"""Number of memory slices of a GPU. An A30 has four, each of which counts as two of these."""
 
 BY_COMPUTE = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Memory slices by the number of compute slices, if nothing more exact is known."""
+"""Memory slices by the number of compute slices, used if nothing more exact is known."""
 
 
 def milli_of(resource: str, labels: dict[str, str] | None) -> int:
-    """Return the thousandths of a GPU of a MIG device on a node with these labels; 0 for any other resource."""
+    """Return how many thousandths of a GPU a MIG device is on a node with these labels; 0 for any other resource."""
     found = RESOURCE.fullmatch(resource)
     if found is None:
         return 0
@@ -42,7 +42,7 @@ def milli_of(resource: str, labels: dict[str, str] | None) -> int:
 
 
 def _slices(profile: str, compute: int, gb: int, total: int) -> int:
-    """Return the share of a GPU with `total` MiB (0: unknown) in thousandths, rounded to eighths of its memory."""
+    """Return the share (thousandths) of a GPU with `total` MiB (0: unknown), rounded to eighths of its memory."""
     if total:
         return GPU // SLICES * min(max((gb * 1024 * SLICES * 2 + total) // (2 * total), 1), SLICES)
     if profile in PROFILES:
@@ -51,7 +51,7 @@ def _slices(profile: str, compute: int, gb: int, total: int) -> int:
 
 
 def _number(labels: dict[str, str], key: str, least: int = 0) -> int:
-    """Return the value of a numeric label; `least` if it is not a number."""
+    """Return the value of a numeric label, at least `least`; `least` if it is not a number."""
     with suppress(InputError):
         return max(whole("label", labels.get(key, str(least)), 0, 1 << 40), least)
     return least

@@ -1,4 +1,4 @@
-"""Affinity rules of a pod: with which pods it must not run, with which it must, and how evenly pods must spread.
+"""Affinity rules of a pod: pods that it must not run with, pods that it must run with, and how evenly pods must spread.
 
 A pod obeys its own rules, and the anti-affinity of pods that are already placed. Source: kube-scheduler's plugins
 InterPodAffinity, PodTopologySpread and NodePorts.
@@ -18,17 +18,17 @@ from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.selectors import matches, selects
 
 DISK = "disk "
-"""Prefix of disks among the host resources that only one pod of a node may use."""
+"""Prefix of the names of disks, among the host resources that only one pod of a node may use."""
 
 NO_NAMESPACE = ("",)
-"""The namespaces of a term whose namespace selector matches none: no pod has a namespace with an empty name."""
+"""The namespaces of a term whose namespace selector matches no namespace. No pod is in a namespace without a name."""
 
 
 class Rule(NamedTuple):
-    """Selects pods of these namespaces (none: of any) whose labels `selector` matches, in a domain of the label `key`.
+    """Selects pods in these namespaces (empty: in any) whose labels `selector` matches, in a domain of the label `key`.
 
-    As anti-affinity, none of them may be in the domain; as affinity, one must be. `selector` is the text of a list of
-    requirements, equal for equal selectors; "" matches nothing.
+    In anti-affinity, no selected pod may be in the domain; in affinity, at least one must be. `selector` is a list of
+    requirements as text, equal for equal selectors. "" matches nothing.
     """
 
     namespaces: tuple[str, ...]
@@ -49,11 +49,11 @@ class Rule(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """At most `skew` more of the pods selected by `like` in a node's domain than in the domain with the fewest.
+    """A node's domain may have at most `skew` more pods selected by `like` than the domain with the fewest.
 
-    Domains consist of nodes that the pod selects and whose taints it tolerates (each only if `by_selector` or
-    `by_taints` is set), and that have all labels in `keys`, the labels by which the pod is spread. With fewer than
-    `least` domains, the fewest count as 0.
+    Domains consist of the nodes that the pod selects (if `by_selector`) and whose taints it tolerates (if `by_taints`),
+    and that have all labels in `keys`, the labels by which the pod is spread. If there are fewer than `least` domains,
+    the fewest count as 0.
     """
 
     like: Rule
@@ -65,7 +65,7 @@ class Spread(NamedTuple):
 
 
 def wanted_beside(pod: k.Pod) -> tuple[Rule, ...]:
-    """Return the required pod affinity: for each rule a matching pod must be in the domain of the pod's node.
+    """Return the required pod affinity. For each rule, a matching pod must be in the domain of the pod's node.
 
     As in kube-scheduler, a pod matches a term only if it matches all terms.
     """
@@ -78,7 +78,7 @@ def wanted_beside(pod: k.Pod) -> tuple[Rule, ...]:
 
 
 def _both(rules: Sequence[Rule], key: str) -> Rule:
-    """Return a rule for the label `key` that selects the pods which all of these rules select."""
+    """Return a rule for the label `key` that selects the pods that all of these rules select."""
     spaces = [{*rule.namespaces} for rule in rules if rule.namespaces]
     common = set.intersection(*spaces) if spaces else set()
     if not all(rule.selector for rule in rules):
@@ -109,7 +109,7 @@ def spreads_of(pod: k.Pod, must: bool = True) -> tuple[Spread, ...]:
 
 
 def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
-    """Return the required anti-affinity of a pod. Terms with a namespace selector left apply to all namespaces."""
+    """Return the required anti-affinity of a pod. Terms whose namespace selector is left apply to all namespaces."""
     affinity = pod.spec.affinity
     anti = affinity.pod_anti_affinity if affinity is not None else None
     if anti is None:
@@ -134,10 +134,10 @@ def pulls_of(pod: k.Pod) -> tuple[tuple[Rule, int], ...]:
 
 
 def ports_of(spec: k.PodSpec) -> tuple[str, ...]:
-    """Return the host resources that no other pod may use: ports, such as TCP/8080, and disks that the pod writes to.
+    """Return the host resources that no other pod may use: ports, such as TCP/8080, and disks that the pod writes.
 
     A port counts for all addresses of the host. Disks are treated as by kube-scheduler's VolumeRestrictions, except
-    that pods which only read may run with a pod that writes.
+    that pods that only read may run beside a pod that writes.
     """
     found = set[str]()
     for container in (*spec.containers, *spec.init_containers):
@@ -159,7 +159,7 @@ def _disks_of(spec: k.PodSpec) -> set[str]:
 
 
 def port_words(port: str) -> str:
-    """Return the name, for messages, of a port or disk that `ports_of` has returned."""
+    """Return a name for messages: that of a port or disk in the form of `ports_of`."""
     return port if port.startswith(DISK) else f"port {port}"
 
 
@@ -178,7 +178,7 @@ def selects_namespaces(affinity: k.Affinity | None) -> bool:
 
 
 def in_namespaces(affinity: k.Affinity, namespaces: Mapping[str, Mapping[str, str] | None]) -> k.Affinity:
-    """Return the affinity with the names of namespaces in place of the selectors of namespaces by labels.
+    """Return the affinity with the names of namespaces in place of selectors of namespaces.
 
     `namespaces` has the labels of each namespace. The names are added to the namespaces that a term lists.
     """
@@ -219,7 +219,7 @@ def _named(term: k.PodTerm, namespaces: Mapping[str, Mapping[str, str] | None]) 
 
 
 def domain_of(labels: Mapping[str, str] | None, node: str, key: str) -> str | None:
-    """Return the domain of a node by the label `key`, for the host label the node; None if it lacks the label."""
+    """Return a node's domain by the label `key`: for the host label, the node itself. None if it lacks the label."""
     return node if key == HOSTNAME else (labels or {}).get(key)
 
 

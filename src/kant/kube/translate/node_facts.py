@@ -1,7 +1,7 @@
-"""Node facts: all but amounts that decides whether a pod may run on a node; and why no node is suitable.
+"""Node facts: what decides whether a pod may run on a node, apart from amounts; and why no node is suitable.
 
-Facts are labels, name, amounts of other resources, how GPUs are shared, and soft taints (PreferNoSchedule), each under
-its own key. Hard taints are kept separately.
+Facts are labels, the name, the names of other resources, how GPUs are shared, and soft taints (PreferNoSchedule), each
+under its own key. Hard taints are kept separately.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def admits(selection: Selection, view: k.Node) -> bool:
 
 
 def meets(terms: tuple[Term, ...] | None, view: k.Node) -> bool:
-    """Whether a node meets one of these terms, ignoring its taints; None: every node does."""
+    """Whether a node meets one of these terms, regardless of its taints. None: every node does."""
     return terms is None or admits(Selection((), terms, ANY_TAINT), view)
 
 
 def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, str], tuple[Taint, ...]]]) -> str:
-    """Return, as one sentence, why no node is suitable for these selections; `seen`: facts and taints of all nodes."""
+    """Return one sentence on why no node is suitable for these selections. `seen`: facts and taints of all nodes."""
     for one in selections:
         lacking = next((own for own in one.always if not any(matches(facts, own) for facts, _ in seen)), None)
         taints = [own for facts, own in seen if one.admits(facts, ())] if lacking is None else []
@@ -53,7 +53,7 @@ def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, 
 
 
 def _lacking(selection: Selection, facts: list[dict[str, str]]) -> str:
-    """Return, as text, the requirements of a pod that no node meets together."""
+    """Return, as text, the requirements of a pod that no node meets all at once."""
     if selection.terms is not None and not any(selection._replace(always=()).admits(own, ()) for own in facts):
         return "none matches its nodeAffinity"
     every = [_words(one) for one in selection.always]
@@ -69,13 +69,13 @@ def _words(one: k.Requirement) -> str:
 
 
 def lasting(selection: Selection) -> Selection:
-    """Return a selection without tolerations of state taints: the API server adds such tolerations to every pod."""
+    """Return a selection without tolerations of state taints, which the API server adds to every pod."""
     kept = tuple(one for one in selection.tolerations if one.key not in STATE_TAINTS or not one.key)
     return selection._replace(tolerations=kept)
 
 
 def taints_of(view: k.Node) -> tuple[Taint, ...]:
-    """Return the hard taints of a node (NoSchedule, NoExecute), except those for its state."""
+    """Return the hard taints of a node (NoSchedule, NoExecute), except taints that describe its state."""
     found = (
         (taint.key, taint.value, taint.effect)
         for taint in view.spec.taints

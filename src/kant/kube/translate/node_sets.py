@@ -1,8 +1,8 @@
-"""Node sets: on which nodes pods may run by their selectors and tolerations, updated as nodes change.
+"""Node sets: the nodes on which pods may run by their selectors and tolerations, updated as nodes change.
 
 A set stands for the selection of the pods of one group (`kant.model.job.Role`); equal selections share a set. For each
-value of a label, resource or taint, a bit mask has the nodes with it. So a new selection costs a few operations on
-integers, and a change of a node affects only the selections that name what has changed.
+value of a label, resource or taint, a bit mask has the nodes with the value. So a new selection costs a few operations
+on integers, and a change of a node affects only the selections that name what has changed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from kant.kube.translate.selectors import Selection, Taint, matches, tolerates
 from kant.model.job import Job
 
 EVERYWHERE = ""
-"""The name that stands for all nodes: for pods without a selection, as long as no node has had a taint."""
+"""The name that stands for all nodes. Pods without a selection have it as long as no node has had a taint."""
 
 NEW_TAINT = "taints"
-"""The name in the change that reports a new soft taint."""
+"""The name in the change that reports that a soft taint is new."""
 
 LEAST_SETS = 64
-"""Number of sets up to which no set is forgotten."""
+"""Up to this number of sets, no set is forgotten."""
 
 
 class SetChange(NamedTuple):
-    """A change of a set's nodes. `is_new`: the first report of the set. `is_empty`: the set has no node now.
+    """A change of a set's nodes. `is_new`: the first report of the set. `is_empty`: the set has no nodes now.
 
     A change of `EVERYWHERE` is reported when a node first has a taint: from then on pods without a selection need sets.
     A change of `NEW_TAINT` is reported when a new soft taint appears, which pods may prefer to avoid.
@@ -45,7 +45,7 @@ class SetChange(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Set:
-    """A selection and its `nodes`, as a bit mask; `reported` is the mask of the nodes last reported to the core."""
+    """A selection and its `nodes`, as a bit mask. `reported` is the mask of the nodes last reported to the core."""
 
     name: str
     reported: int
@@ -56,14 +56,14 @@ class _Set:
 
 @dataclass(slots=True, eq=False)
 class _Tolerant:
-    """The nodes (a bit mask) whose taints certain tolerations tolerate, and the sets with these tolerations."""
+    """The nodes (a bit mask) whose taints certain tolerations allow, and the sets that have these tolerations."""
 
     nodes: int
     sets: dict[_Set, None] = field(default_factory=dict)
 
 
 class NodeSets:
-    """The node sets of one state. `tainted`: some node has or had a taint, so all pods have sets.
+    """The node sets of one state. `tainted`: some node has or had a taint, so that all pods have sets.
 
     Names of forgotten sets are reused, so the core's tables of sets do not grow.
     """
@@ -93,7 +93,7 @@ class NodeSets:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def follow(self, name: str, view: k.Node | None, failing: Collection[str] = ()) -> None:
-        """Update a node from its object (None: the node is gone); `failing` node filters are added to its labels."""
+        """Update a node from its object (None: it is gone). Its labels include the `failing` node filters."""
         seen = self._read.get(name)
         if seen is not None and seen[0] is view and seen[1] == failing:
             return
@@ -126,7 +126,7 @@ class NodeSets:
         for one in naming | tolerant:
             had, one.nodes = one.nodes, self._nodes_of(one.selection)
             otherwise = not one.nodes and (one in naming or one.selection.admits(facts, ()))
-            if one.nodes != had or otherwise:  # still empty, perhaps for another reason now
+            if one.nodes != had or otherwise:  # a set may still be empty, but for another reason
                 self._changed[one] = None
 
     def said(self, view: k.Node) -> tuple[dict[str, str], tuple[Taint, ...]]:
@@ -137,7 +137,7 @@ class NodeSets:
         return known[1], known[2]
 
     def count(self, labels: Mapping[str, str]) -> int:
-        """Return how many nodes have all of these labels; there must be at least one label."""
+        """Return how many nodes have all of these labels. There must be at least one label."""
         return reduce(and_, (self._having.get(key, {}).get(value, 0) for key, value in labels.items())).bit_count()
 
     def _sets_naming(self, before: Mapping[str, str], facts: Mapping[str, str]) -> dict[_Set, None]:
@@ -186,7 +186,7 @@ class NodeSets:
     # --- selections -------------------------------------------------------------------------------------------------
 
     def name_of(self, selection: Selection) -> str:
-        """Return the name of the set of nodes on which pods with this selection may run, a new set if needed."""
+        """Return the name of the set of nodes on which pods with this selection may run; create the set if needed."""
         asked = lasting(selection)
         if not self.tainted and not asked.always and asked.terms is None:
             return EVERYWHERE
@@ -199,7 +199,7 @@ class NodeSets:
         return found.name
 
     def is_nowhere(self, job: Job) -> bool:
-        """Whether some pod of a job may run on no node, even if all nodes were free."""
+        """Whether some pod of a job may run on no node, even if all nodes were empty."""
         sets = (self._by_name[name] for name in names_in(job) if name)
         return any(not one.nodes for one in sets)
 
@@ -223,7 +223,7 @@ class NodeSets:
         return nodes
 
     def _meeting(self, one: k.Requirement) -> int:
-        """Return the nodes that meet a requirement, as a bit mask; bits without a node may be set too."""
+        """Return the nodes that meet a requirement, as a bit mask. Bits that belong to no node may be set, too."""
         having = self._having.get(one.key, {})
         if one.operator in ("In", "NotIn"):
             able = reduce(or_, (having.get(value, 0) for value in one.values), 0)
@@ -236,7 +236,7 @@ class NodeSets:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def take_changes(self) -> list[SetChange]:
-        """Return the changes since the last call, also of sets that stay empty but name a changed fact."""
+        """Return the changes since the last call. A set that stays empty is included if it names a changed fact."""
         found = [SetChange(EVERYWHERE)] if self.tainted and not self._reported_tainted else []
         self._reported_tainted = self._reported_tainted or bool(found)
         if self.soft_taints and not self._reported_soft:
@@ -252,7 +252,7 @@ class NodeSets:
         return found + self._free_bits(gone) if gone else found
 
     def _free_bits(self, gone: list[str]) -> list[SetChange]:
-        """Release the bits of deleted nodes for reuse. Returns the changes of spare sets that still had these nodes."""
+        """Release the bits of deleted nodes for reuse. Returns the changes of spare sets that had these nodes."""
         mask, found = 0, list[SetChange]()
         for name in gone:
             del self._read[name]
@@ -272,7 +272,7 @@ class NodeSets:
 
     @property
     def are_many(self) -> bool:
-        """Whether there are so many sets that unused ones should be forgotten (`keep`)."""
+        """Whether there are so many sets that unused ones should be forgotten (see `keep`)."""
         return len(self._sets) > self._most
 
     def keep(self, used: Collection[str]) -> None:
@@ -299,7 +299,7 @@ class NodeSets:
 
 
 def names_in(job: Job) -> set[str]:
-    """Return the names of the sets of a job's pods, with `EVERYWHERE` if some pods have no set."""
+    """Return the names of the sets of a job's pods. `EVERYWHERE` is among them if some pods have no set."""
     return {role.node_set or job.node_set for role in job.roles} or {job.node_set}
 
 
@@ -310,7 +310,7 @@ def preferred_in(job: Job) -> set[str]:
 
 
 def _named(selection: Selection) -> set[tuple[str, str | None]]:
-    """Return the facts (key, value) on which a selection depends; value None: any value of the key."""
+    """Return the facts (key, value) on which a selection depends. Value None: any value of the key."""
     asked = [*selection.always, *(one for term in selection.terms or () for one in term.requirements)]
     listed = ((one.key, one.values if one.operator in ("In", "NotIn") else (None,)) for one in asked)
     return {(key, value) for key, values in listed for value in values}

@@ -26,7 +26,7 @@ MODELS = (
     "k8s.amazonaws.com/accelerator",
     "kubernetes.azure.com/accelerator",
 )
-"""Labels that name the GPU model. The first one that is present counts: they are in order of exactness."""
+"""Labels that name the GPU model, the most exact first. The first one that is present counts."""
 
 STATE_TAINTS = frozenset(
     {
@@ -43,7 +43,7 @@ STATE_TAINTS = frozenset(
         "karpenter.sh/disrupted",
     }
 )  # fmt: skip
-"""Keys of taints that describe the state of a node, unlike those that reserve it for some pods."""
+"""Keys of taints that describe the state of a node. Other taints reserve a node for some pods."""
 
 
 class Seen(NamedTuple):
@@ -61,7 +61,7 @@ def about(view: k.Node) -> str:
 def node_of(view: k.Node, levels: Levels, devices: int = 0) -> Seen:
     """Return a Node as a node of the model. Raises InputError if its amounts cannot be used.
 
-    `devices` is the number of GPUs that claims can allocate; if a device plugin offers GPUs, these count instead.
+    `devices` is the number of GPUs that claims can allocate. It is ignored if a device plugin offers GPUs.
     """
     capacity, left = view.status.capacity or {}, view.status.allocatable or {}
     place = f"{about(view)}, status"
@@ -116,7 +116,7 @@ def model_of(view: k.Node) -> str:
 
 
 def status_of(view: k.Node) -> NodeStatus:
-    """Return CORDONED for a node that is unschedulable, unready, being deleted or state-tainted; else IN_SERVICE."""
+    """Return CORDONED for a node that is unschedulable, not ready, being deleted or state-tainted; else IN_SERVICE."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in view.status.conditions)
     state = any(taint.key in STATE_TAINTS and taint.effect != "PreferNoSchedule" for taint in view.spec.taints)
     going = view.metadata.deletion_timestamp is not None
@@ -124,10 +124,10 @@ def status_of(view: k.Node) -> NodeStatus:
 
 
 def domains_of(view: k.Node, levels: Levels) -> tuple[str, str, str, str]:
-    """Return HBD, leaf, spine and superspine of a node; "" if the level has no label. Names other than the HBD's begin
-    with the names of the outer domains.
+    """Return HBD, leaf, spine and superspine of a node; "" if the level has no label. The names of leaf, spine and
+    superspine begin with the names of the outer domains.
 
-    If the node lacks the label of a level, its domain there contains only the domain inside it, at last only the node.
+    If the node lacks the label of a level, its domain there contains only its domain of the level below, or itself.
     """
     labels = view.metadata.labels or {}
     hbd = labels.get(levels.hbd, "") if levels.hbd else ""
@@ -142,12 +142,12 @@ def domains_of(view: k.Node, levels: Levels) -> tuple[str, str, str, str]:
 
 
 def _path(inside_out: list[str]) -> str:
-    """Return the name of a domain, prefixed by the names of those around it."""
+    """Return the name of the innermost domain, prefixed by the names of the domains around it."""
     return "/".join(name for name in reversed(inside_out) if name) if inside_out[0] else ""
 
 
 def contradictions(views: Iterable[k.Node], levels: Levels) -> dict[str, str]:
-    """Return, by node, an error for each NVLink domain that spans several leaves, and so counts as several domains."""
+    """Return, by node, an error for each NVLink domain that spans several leaves and so counts as several domains."""
     homes: dict[str, tuple[str, str]] = {}
     split: dict[str, tuple[str, str]] = {}
     for view in sorted(views, key=lambda view: view.metadata.name):

@@ -1,4 +1,4 @@
-"""Orders of users for waiting pods, which are annotations of the pods: a hold, and another priority."""
+"""Orders of users for waiting pods: a hold, and another priority. They are annotations of the pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_held(pod: Pod) -> bool:
 
 
 def priority_of(pod: Pod, where: str) -> int:
-    """Return the priority that an order has set, else that of the PriorityClass. InputError: it is not a number."""
+    """Return the priority that an order has set, else that of the PriorityClass. InputError if it is no number."""
     said = (pod.metadata.annotations or {}).get(PRIORITY)
     return whole(f"{where}, annotation {PRIORITY}", said, LOW, HIGH) if said else pod.spec.priority
 

@@ -1,8 +1,8 @@
 """Parts of a workload that start in sequence: which parts form one gang, and stand-ins for pods that come later.
 
-A part that waits until another is *ready* runs at the same time, so both form one gang. The gang starts when all of it
-can be placed, and slots are kept for pods that are not yet created. A part that waits until another is *complete* is a
-separate gang, since the earlier part ends without it.
+A part that waits until another part is *ready* runs at the same time, so both form one gang. The gang starts once all
+of it can be placed, and slots are kept for pods that are not yet created. A part that waits until another part is
+*complete* is a separate gang, since the earlier part ends without it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kant.model.errors import InputError
 def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
     """Return the parts, grouped by gang.
 
-    Two parts share one if one waits until the other is ready. So do all parts whose completion none awaits, since they
-    may wait for each other. If a gang would hold capacity while a part of it waits for the completion of another part,
-    that one joins the gang: else it might wait for that capacity. Parts of different schedulers are never in one gang.
+    Two parts share a gang if one waits until the other is ready. So do all parts whose completion none awaits, since
+    they may wait for each other. If a part of a gang that holds capacity waits for the completion of another part, that
+    part joins the gang: else it might wait for this capacity. Parts of different schedulers never share a gang.
     """
     known = {part.name: part for part in parts}
     edges = [(part, known[name], complete) for part in parts for name, complete in part.after if name in known]
@@ -68,7 +68,7 @@ def later_parts(gang: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None = None) -> list[Pod]:
-    """Return `count` stand-ins for pods of a part: copies of `same`, a pod of the part, or else made from its template.
+    """Return `count` stand-ins for pods of a part: copies of its pod `same`, or if None, pods made from its template.
 
     A `sibling` in the gang supplies what a template lacks: owner, priority and time. Claims that are created with a pod
     are left out, since they do not exist yet. Raises InputError if the template is invalid.

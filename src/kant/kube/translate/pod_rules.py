@@ -1,7 +1,7 @@
 """Affinity rules as objects of the model: the classes in which a pod counts, its rules about other pods, its amounts.
 
-A class consists of the pods that a selector matches in some namespaces, those that have one rule of anti-affinity, or
-those that use one port of their host. So anti-affinity holds in both directions: a pod with a rule avoids the pods that
+A class has the pods that a selector matches in some namespaces, or the pods that have one rule of anti-affinity, or the
+pods that use one port of their host. So anti-affinity holds in both directions: a pod with a rule avoids the pods that
 the rule selects, and these avoid it. Source: kube-scheduler's plugins InterPodAffinity, PodTopologySpread, NodePorts
 and NodeResourcesFit.
 """
@@ -37,25 +37,25 @@ from kant.model.preference import LikedPods, LikedSpread
 from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules, TopologySpread
 
 PODS = "pods"
-"""The resource of which every pod uses one: a node's limit of pods."""
+"""The resource of which every pod uses one: it models a node's limit of pods."""
 
 NO_LIMIT = 1 << 30
 LEAST = 512
-"""Number of classes up to which a rule book is never rebuilt."""
+"""Up to this number of classes, a rule book is not rebuilt."""
 
 REQUIRED_WEIGHT = 1
-"""Weight of placed pods' required affinity as a preference about new pods (kube-scheduler's hardPodAffinityWeight)."""
+"""Weight with which a placed pod's required affinity attracts new pods (kube-scheduler's hardPodAffinityWeight)."""
 
 CLAIMED, PULLING = "devices ", "pulling "
 """Prefixes of the names of classes of pods with equal device claims, and of classes of pods that prefer others."""
 
 LABEL, CARRIERS, LIVING, ELIGIBLE = "label ", "carriers ", "living ", "eligible "
-"""Prefixes of the names of topologies that are labels, of classes that carry a rule, of classes without terminating
-pods, and of topologies restricted to the nodes over which a pod is spread."""
+"""Prefixes of names, in this order: of topologies that are labels; of classes of the pods that carry a rule; of classes
+without terminating pods; of topologies restricted to the nodes over which a pod is spread."""
 
 
 class PodClass(NamedTuple):
-    """The pods that a rule selects, in any domain; `living`: without terminating pods."""
+    """The pods that a rule selects, in any domain. `living`: terminating pods are left out."""
 
     rule: Rule
     living: bool = False
@@ -78,7 +78,7 @@ class Eligible(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the topology; that of the label alone if all nodes with the label are eligible."""
+        """The name of the topology: that of the label's topology if all nodes with the label are eligible."""
         spread = self.spread
         selects = spread.by_selector and (self.selection.always or self.selection.terms is not None)
         if not selects and not spread.by_taints and spread.keys in ((), (spread.like.key,)):
@@ -116,11 +116,11 @@ class RuleBook:
 
     @property
     def is_overgrown(self) -> bool:
-        """Whether a new book is due: this one forgets nothing, and has more than four times what pods needed."""
+        """Whether a new book is due: a book forgets nothing, and this one has more than four times what pods needed."""
         return self._size > self._most
 
     def begun(self) -> None:
-        """End the first reading of all existing pods: what their rules name is not new."""
+        """End the first reading of all existing pods: what their rules name does not count as new."""
         self._new, self._most = {}, max(LEAST, 4 * self._size)
 
     @property
@@ -128,12 +128,12 @@ class RuleBook:
         return len(self._classes.names) + len(self._kept_away.names) + len(self._pulled.names)
 
     def take_new(self) -> list[Rule]:
-        """Return the rules that are new since the last call: the pods that they select must be counted again."""
+        """Return the rules that are new since the last call. The pods that they select must be counted again."""
         found, self._new = list(self._new), {}
         return found
 
     def rules(self, pod: k.Pod) -> PodRules:
-        """Return a pod's classes and all of its rules, and record what its rules name. Raises InputError."""
+        """Return a pod's classes and all of its rules, and record what the rules name. Raises InputError."""
         self.note(pod)
         near = [PodAffinity(self._class(rule), self._label(rule.key)) for rule in wanted_beside(pod)]
         even = [self._spread(one, whole_selection(pod)) for one in spreads_of(pod)]
@@ -147,7 +147,7 @@ class RuleBook:
         )
 
     def counted(self, pod: k.Pod) -> PodRules:
-        """Return the classes in which a placed pod counts, without its rules about others."""
+        """Return the classes in which a placed pod counts, without its rules about other pods."""
         self.note(pod)
         return PodRules(self.classes(pod), amounts=amounts_of(pod))
 
@@ -170,7 +170,7 @@ class RuleBook:
                 self._label(rule.key)
 
     def pulls(self, pod: k.Pod) -> tuple[LikedPods, ...]:
-        """Return the classes of pods that a pod prefers or avoids, and of pods that prefer or avoid it."""
+        """Return the classes of pods that a pod prefers or avoids, and of placed pods that prefer or avoid this pod."""
         self.note(pod)
         own = pulls_of(pod) if pod.spec.affinity is not None else ()
         found = [LikedPods(self._class(rule), weight, topology_of(rule.key)) for rule, weight in own]
@@ -223,7 +223,7 @@ class RuleBook:
 
 
 class _Classes:
-    """Classes by name, indexed by a label that all of their pods have, if there is one."""
+    """Classes by name. They are indexed by a label that all of their pods have, if there is such a label."""
 
     def __init__(self) -> None:
         self.names: dict[str, PodClass] = {}
@@ -236,7 +236,7 @@ class _Classes:
         (self._others if label is None else self._by_label.setdefault(label, {}))[name] = one
 
     def of(self, pod: k.Pod) -> Iterator[tuple[str, PodClass]]:
-        """Yield the classes that have the pod, with their names."""
+        """Yield the name of each class that has the pod, and the class."""
         labels = (pod.metadata.labels or {}).items() if self._by_label else ()
         for found in (self._others, *filter(None, map(self._by_label.get, labels))):
             for name, one in found.items():
@@ -245,12 +245,12 @@ class _Classes:
 
 
 def amounts_of(pod: k.Pod) -> tuple[tuple[str, int], ...]:
-    """Return how much a pod uses of its node besides GPUs, CPU and memory, by resource, with one of `PODS`."""
+    """Return, by resource, how much a pod uses of its node besides GPUs, CPU and memory. Of `PODS` it uses one."""
     return tuple(sorted({**others_of(pod.spec), PODS: 1}.items()))
 
 
 def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
-    """Return how much a node has besides GPUs, CPU and memory, by resource."""
+    """Return, by resource, how much a node has besides GPUs, CPU and memory."""
     found = {PODS: NO_LIMIT}
     for name, amount in (view.status.allocatable or {}).items():
         if name not in (*GPU_RESOURCES, "cpu", "memory"):
@@ -260,7 +260,7 @@ def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
 
 
 def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
-    """Return the rules of a pod that also counts in the class of `apart`, and avoids pods of it; None: unchanged."""
+    """Return the rules of a pod that also counts in the class of `apart` and avoids it. None: as they are."""
     if apart is None:
         return rules
     classes = tuple(sorted((*rules.classes, apart.pod_class)))
@@ -268,12 +268,12 @@ def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
 
 
 def topology_of(key: str) -> str:
-    """Return the name of the topology of a label; HOST, the nodes themselves, for the host label."""
+    """Return the name of the topology of a label. For the host label it is HOST: each node is a domain."""
     return HOST if key == HOSTNAME else f"{LABEL}{key}"
 
 
 def named_class(name: str) -> str:
-    """Return the user's name for a class that a node limits, such as `port TCP/80`; "" for any other class."""
+    """Return the user's name for a class that has a limit per node, such as `port TCP/80`; "" for any other class."""
     if name.startswith(CLAIMED):
         return "what its claims ask for"
     if name.startswith((LIVING, CARRIERS)) or "[" in name:
@@ -294,12 +294,12 @@ def carriers_of(rule: Rule) -> str:
 
 
 def pulling(rule: Rule, weight: int) -> str:
-    """Return the name of the class of the pods that prefer others by this rule with this weight."""
+    """Return the name of the class of the pods that prefer other pods by this rule and weight."""
     return f"{PULLING}{weight} {rule.key} {PodClass(rule).name}"
 
 
 def _pulls(pod: k.Pod) -> list[tuple[Rule, int]]:
-    """Return a placed pod's preferences about new pods, including its required affinity, as in kube-scheduler."""
+    """Return a placed pod's preferences about new pods. As in kube-scheduler, its required affinity is among them."""
     asked = [(rule, weight) for rule, weight in pulls_of(pod) if rule.selector]
     return list(dict.fromkeys([*asked, *((rule, REQUIRED_WEIGHT) for rule in wanted_beside(pod) if rule.selector)]))
 

@@ -28,23 +28,23 @@ from kant.model.rules import PodRules
 
 _DIGITS = re.compile(r"([0-9]+)")
 _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
-"""Suffixes that controllers append: numbers, and letters of the alphabet of k8s.io/apimachinery, util/rand."""
+"""Suffixes that controllers append: numbers, or letters of the alphabet in k8s.io/apimachinery, util/rand."""
 
 Filters = Callable[[k.Pod], tuple[k.Requirement, ...]]
-"""Returns requirements of a pod for its node that are not in its spec, and hold only for now."""
+"""Returns requirements of a pod for its node that are not in its spec, and may hold only for some time."""
 
 Child = tuple[str, Level]
-"""A group within the gang, and the topology level of which one domain must hold the pods of the group."""
+"""A group within the gang, and a topology level: one domain of the level must hold all pods of the group."""
 
 NO_CHILD: Child = ("", "")
 
 
 class Setting(NamedTuple):
-    """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970.
+    """What the translation of pods depends on, besides the pods. `epoch` is time zero in microseconds since 1970.
 
-    `node_sets` returns the set of a selection's nodes, `demand` a pod's requests (the second argument names the pod in
-    errors), `preferences` what a pod prefers, `rules` its classes and affinity rules, and `child` the group within the
-    gang. They may raise InputError. By default nodes and pods have no such properties.
+    `node_sets` returns the name of a selection's node set, `demand` a pod's requests (the second argument names the pod
+    in errors), `preferences` what a pod prefers, `rules` its classes and affinity rules, and `child` its group within
+    the gang. They may raise InputError. The defaults mean that nodes and pods have no such properties.
     """
 
     levels: Levels
@@ -59,7 +59,7 @@ class Setting(NamedTuple):
 
 
 class GangJob(NamedTuple):
-    """A job, and the names of its pods in the order of its groups: first the pods of the first group."""
+    """A job, and the names of its pods, sorted by the job's groups: first the pods of the first group."""
 
     job: Job
     pods: tuple[str, ...]
@@ -90,7 +90,7 @@ def selection(
 ) -> Selection:
     """Return the requirements of a pod for its node, except GPUs, CPU and memory. Raises InputError.
 
-    `models` is a label of nodeSelector that is left out, since it is the GPU model of the job; "" for none.
+    `models` is a label of the nodeSelector to leave out, since the job states it as its GPU model; "": none.
     """
     where = f"{about(pod)}, spec"
     others = requests_of(pod.spec, where).others
@@ -118,7 +118,7 @@ def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
 
 
 def ranked(pods: Iterable[k.Pod]) -> list[k.Pod]:
-    """Return pods in the order of their ranks: by name, with numbers in numerical order."""
+    """Return pods in the order of their ranks: sorted by name, with numbers in numerical order."""
     return sorted(pods, key=natural)
 
 
@@ -178,7 +178,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
 
 
 def _cut(group: PodGroup, cuts: Sequence[tuple[Level, int]], child: Level) -> PodGroup:
-    """Return the group divided into segments by `cuts`, and all of it in one domain of the level `child` ("": none)."""
+    """Return the group divided into segments by `cuts`, within one domain of the level `child` ("": any number)."""
     found = [*([(child, 0)] if child else []), *cuts]
     if not found:
         return group
@@ -213,7 +213,7 @@ def model_asked(pod: k.Pod) -> str:
 def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:
     """Return the level of which one domain must hold the gang, by required affinity to its own pods; "" for none.
 
-    The rule's label must be that of a level, and all pods of the gang must have the rule, or all but the one that it
+    The rule's label must be the label of a level. All pods of the gang must have the rule, or all but the pod that it
     selects. Other affinity within the gang is checked when the pods are placed.
     """
     found: list[Level] = [annotations.within] if annotations.within_required and annotations.within else []
@@ -228,12 +228,12 @@ def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -
 
 
 def moment(pod: k.Pod, epoch: int) -> int:
-    """Return when the pod was created, in microseconds after time zero; negative before it."""
+    """Return when the pod was created, in microseconds after time zero; negative if before it."""
     return microseconds(pod.metadata.creation_timestamp, f"{about(pod)}, metadata.creationTimestamp") - epoch
 
 
 def title(pod: k.Pod) -> str:
-    """Return the name of a pod's controller, or of the pod, without generated suffixes: the name that users know."""
+    """Return the name that users know: that of a pod's controller, or of the pod, without generated suffixes."""
     labels = pod.metadata.labels or {}
     for key in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "ray.io/cluster"):
         if labels.get(key):

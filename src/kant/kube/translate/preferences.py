@@ -1,4 +1,4 @@
-"""Which nodes a pod prefers, as objects of the model: by preferred node affinity, and by soft taints.
+"""Which nodes a pod prefers, as objects of the model, by preferred node affinity and by soft taints.
 
 Source: kube-scheduler's plugins NodeAffinity and TaintToleration.
 """
@@ -16,9 +16,9 @@ from kant.model.preference import LikedNodes, Preferences
 def preferences_of(
     pod: k.Pod, taints: Iterable[SoftTaint], node_sets: Callable[[Selection], str], where: str
 ) -> Preferences:
-    """Return which nodes a pod prefers or avoids; `taints` are all soft taints of nodes. Raises InputError.
+    """Return which nodes a pod prefers or avoids. `taints` are all soft taints of nodes. Raises InputError.
 
-    `node_sets` returns the name of the set of a selection's nodes.
+    `node_sets` returns the name of the node set of a selection.
     """
     affinity = pod.spec.affinity
     asked = affinity.node_affinity if affinity is not None else None

@@ -2,7 +2,7 @@
 
 The objects are of autoscaling.x-k8s.io, as the Cluster Autoscaler defines them (its proposal provisioning-request.md):
 pods name the request, and the autoscaler reports its progress in conditions. Pods are scheduled once their nodes are
-provided: earlier, a gang would use the capacity of others, or count as unschedulable.
+provided. If a gang were tried before, it would use the capacity of others, or count as unschedulable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONSUMES = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
 )
-"""The annotation of a pod that names its ProvisioningRequest, and the older form of the annotation."""
+"""The annotation of a pod that names its ProvisioningRequest, and an older name of the annotation."""
 
 
 class _Status(View, frozen=True):
@@ -35,9 +35,9 @@ def consumed_by(pod: Pod) -> str:
 
 
 def why_not_provided(name: str, found: Unstructured | None) -> str:
-    """Return, as one sentence, why the nodes of a ProvisioningRequest are missing; "" if they are provided.
+    """Return one sentence on why the nodes of a ProvisioningRequest are missing; "" if they are provided.
 
-    `found` None: the object does not exist. After its booking has expired, its pods compete for the nodes with others.
+    `found` None: the object does not exist. After its booking has expired, its pods compete with others for the nodes.
     """
     if found is None:
         return f"its ProvisioningRequest {name} does not exist"

@@ -1,6 +1,6 @@
 """Queues restricted to the pods of some namespaces, listed by name or selected by labels.
 
-The restriction of a queue also applies to queues below it: each queue on the path to the root must allow a namespace.
+The restriction of a queue also applies to the queues below it: each queue up to the root must allow the namespace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kant.model.errors import InputError
 from kant.model.tenant import QueueConfig
 
 Labels = Mapping[str, Mapping[str, str] | None]
-"""The labels of each namespace by its name."""
+"""The labels of each namespace, by its name."""
 
 
 class _Bound(View, frozen=True):
@@ -24,8 +24,8 @@ class _Bound(View, frozen=True):
 
 
 class QueueNamespaces:
-    """`allowed` has the namespaces of each restricted queue. `changed` has the namespaces whose pods may name other
-    queues than at the last `take_changed`; None: all namespaces."""
+    """`allowed` has the allowed namespaces of each restricted queue. `changed` has the namespaces whose pods may use
+    other queues than at the last `take_changed`; None: all namespaces."""
 
     def __init__(self) -> None:
         self.allowed: dict[str, frozenset[str]] = {}
@@ -36,7 +36,7 @@ class QueueNamespaces:
     def follow(
         self, queues: Iterable[Unstructured], queue_config: QueueConfig, labels: Labels | None
     ) -> dict[str, str]:
-        """Record the restrictions of queues; `labels` None: namespaces may not be listed. Returns errors by queue."""
+        """Record the restrictions of queues. `labels` None: Kant may not list namespaces. Returns errors by queue."""
         before, self.allowed = self.allowed, {}
         stood = self._parents
         self._parents = {queue.name: queue.parent for queue in queue_config.queues}
@@ -77,7 +77,7 @@ class QueueNamespaces:
         return found
 
     def refuses(self, queue: str, namespace: str) -> str:
-        """Return, as one sentence, why pods of a namespace may not use a queue; "" if they may."""
+        """Return one sentence on why pods of a namespace may not use a queue; "" if they may."""
         above = queue
         while above:
             if namespace not in self.allowed.get(above, (namespace,)):

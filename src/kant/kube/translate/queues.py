@@ -24,7 +24,7 @@ AMOUNTS = {*Budget.__struct_fields__, *Quota.__struct_fields__} - {"resource", "
 
 
 class _Written(View, frozen=True):
-    """The fields of a spec that objects write in another form than the model."""
+    """The fields of a spec that have another form in objects than in the model."""
 
     min_run: str = ""
     node_wait: str = ""
@@ -53,7 +53,7 @@ def queue_of(found: Unstructured) -> Queue:
 
 
 def _amounts(said: dict[str, Quantity | None], where: str) -> dict[str, Any]:
-    """Return a quota or a budget with its fields and amounts as in the model."""
+    """Return a quota or a budget with the field names and amounts of the model."""
     amount, found = mib if said.get("resource") == "memory" else milli, _named(said)
     for field in AMOUNTS & found.keys():
         value = found.pop(field)
@@ -63,7 +63,7 @@ def _amounts(said: dict[str, Quantity | None], where: str) -> dict[str, Any]:
 
 
 def _named(said: dict[str, Any]) -> dict[str, Any]:
-    """Return fields under their names in the model, in snake case."""
+    """Return the fields under their names in the model, which are in snake case."""
     return {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key): value for key, value in said.items()}
 
 
@@ -74,10 +74,10 @@ def written_name(field: str) -> str:
 
 
 def queue_config_of(objects: Iterable[Unstructured]) -> tuple[QueueConfig, dict[str, str]]:
-    """Return all queues in the order of their names, and the errors in some by name.
+    """Return all queues in the order of their names, and the errors by the name of the queue.
 
     A malformed queue becomes a root that starts nothing, and its children move to the queue above it. A queue with an
-    unknown parent, or on a cycle of parents, starts nothing until that is fixed.
+    unknown parent, or on a cycle of parents, starts nothing until the parents are corrected.
     """
     queues: dict[str, Queue] = {}
     wrong: dict[str, str] = {}

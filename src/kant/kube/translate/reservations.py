@@ -1,4 +1,4 @@
-"""Reservation objects: each reserves the nodes with some labels, or a number of GPUs."""
+"""Reservation objects. A Reservation reserves the nodes with some labels, or a number of GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.model.errors import InputError
 from kant.model.units import FOREVER
 
 WITHIN = ("", "hbd", "leaf", "spine", "superspine")
-"""The topology levels of which one domain may be required to have all nodes of a reservation; "": none."""
+"""Topology levels that a reservation may name: one domain of the level must have all of its nodes. "": no level."""
 
 
 class ReservationSpec(View, frozen=True):
@@ -27,9 +27,9 @@ class ReservationSpec(View, frozen=True):
 
 
 class ReservedNodes(Struct, frozen=True):
-    """Nodes with all of these labels, reserved for some queues (none: closed to all) from `start` to `end`.
+    """Nodes with all of these labels, reserved for some queues from `start` to `end`. No queues: closed to all jobs.
 
-    Times are microseconds after time zero, negative before it; `end` is FOREVER if none is given.
+    Times are microseconds after time zero, negative before it. `end` is FOREVER if the object has no end.
     """
 
     name: str
@@ -43,9 +43,9 @@ class ReservedNodes(Struct, frozen=True):
 class BookedGpus(Struct, frozen=True):
     """At least `gpus` GPUs in whole adjacent nodes, for pods that name the reservation.
 
-    The nodes are in one domain of the level `within` ("": anywhere), with GPUs of `model` ("": all of one model).
-    Pods of these `queues` may name it (none: pods of all queues). Times are as in `ReservedNodes`; `created` is when
-    the object was created. `nodes` has the nodes that its status names.
+    The nodes are in one domain of the level `within` ("": anywhere) and have GPUs of `model` ("": all of one model).
+    Pods of these `queues` may name the reservation (none: pods of all queues). Times are as in `ReservedNodes`.
+    `created` is when the object was created. `nodes` are the nodes named in its status.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Pods that are resized in place are counted with the larger of their present and requested amounts.
+"""Pods that are resized in place count with the larger of their present and their requested amounts.
 
-A request may change while a pod runs (KEP-1287), and the kubelet takes time to follow. Until then the node needs the
-capacity for either. The mirror keeps such a pod with the larger amounts as its requests, so that no other code deals
-with resizes. Source: k8s.io/component-helpers, resource/helpers.go (PodRequests with UseStatusResources).
+A request may change while a pod runs (KEP-1287), and the kubelet takes time to apply the change. Until then the node
+needs capacity for both amounts. The mirror gives such a pod the larger amounts as its requests, so that no other code
+deals with resizes. Source: k8s.io/component-helpers, resource/helpers.go (PodRequests with UseStatusResources).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Amounts = Mapping[str, Quantity] | None
 
 
 def as_counted(pod: k.Pod) -> k.Pod:
-    """Return the pod with the amounts that its node must provide as its requests; those of its status are removed."""
+    """Return the pod with the amounts that its node must provide as requests. The amounts in its status are removed."""
     status = pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return pod
@@ -44,7 +44,7 @@ def is_resized(before: k.PodSpec, after: k.PodSpec) -> bool:
 
 
 def _is_refused(pod: k.Pod) -> bool:
-    """Whether the kubelet has said that its node can never provide what the pod requests now."""
+    """Whether the kubelet has reported that the node can never provide what the pod requests now."""
     return any(one.type == "PodResizePending" and one.reason == "Infeasible" for one in pod.status.conditions)
 
 
@@ -61,7 +61,7 @@ def _all(
 
 
 def _of(asked: k.Resources, has: k.Resources | None, granted: Amounts, refused: bool) -> k.Resources:
-    """Return the amounts that are counted: the largest of those requested, present and granted."""
+    """Return the amounts that count: the largest of the requested, present and granted amounts."""
     if has is None or (has.requests in (None, asked.requests) and granted in (None, asked.requests)):
         return asked
     try:

@@ -1,4 +1,4 @@
-"""What a pod requests of its node, as one Demand: containers, init containers, sidecars and overhead together.
+"""What a pod requests of its node, as one Demand: containers, init containers, sidecars and overhead taken together.
 
 Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), with sidecars as in KEP-753.
 """
@@ -25,13 +25,13 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.int
 """Extended resources that count as GPUs."""
 
 SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
-"""Resources by which pods request shares of a GPU from HAMi; no node lists them."""
+"""Resources by which pods request shares of a GPU from HAMi. No node lists these resources."""
 
 PARTS = re.compile(r"nvidia\.com/(mig-[\w.]+|gpu\.shared)")
 """Parts of GPUs that a device plugin allocates: MIG devices, and replicas of time-shared GPUs.
 
-The plugin has divided the GPUs and chooses among the parts, so a node has a number of each part.
-`kant.kube.translate.shares` says how they count for quotas of GPUs, unless a pod asks for whole GPUs too.
+The plugin has divided the GPUs and chooses among the parts, so a node has a number of each kind of part.
+`kant.kube.translate.shares` says how parts count for quotas of GPUs, if the pod does not ask for whole GPUs too.
 """
 
 UNCOUNTED = ("storage", "pods")
@@ -53,7 +53,7 @@ MOST_KNOWN = 4096
 
 
 def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
-    """Return `read` with a cache by the amounts in a spec: pods of a workload are equal, and exact sums are slow."""
+    """Return `read` with a cache by the amounts in a spec: a workload's pods are equal, and exact sums are slow."""
     known: dict[Hashable, T] = {}
 
     @wraps(read)
@@ -70,7 +70,7 @@ def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
 
 @_remembered
 def requests_of(spec: PodSpec, where: str) -> PodRequests:
-    """Return what a pod requests of its node. Raises InputError for a bad quantity, and for what Kant cannot serve."""
+    """Return what a pod requests of its node. Raises InputError if a quantity is malformed or Kant cannot serve it."""
     total = _total(spec, where)
     place = f"{where}, resources"
     kinds = [name for name in GPU_RESOURCES if total.get(name)]
@@ -104,7 +104,7 @@ def used_of(spec: PodSpec, where: str) -> Demand:
 
 @_remembered
 def others_of(spec: PodSpec, where: str) -> dict[str, int]:
-    """Return what any pod uses of its node besides GPUs, CPU and memory, without amounts that cannot be read."""
+    """Return what any pod uses of its node besides GPUs, CPU and memory. Amounts that cannot be read are left out."""
     found: dict[str, int] = {}
     with suppress(InputError):
         for name, amount in _total(spec, where).items():
@@ -120,7 +120,7 @@ def amount_of(name: str, value: Quantity | Fraction, where: str, up: bool = True
 
 
 def check_parts(spec: PodSpec, queue: str, queue_config: QueueConfig, counted: Collection[str] = ()) -> None:
-    """Raise InputError if a pod requests parts of GPUs (`PARTS`) in a queue whose GPU quota does not count these."""
+    """Raise InputError if a pod requests parts of GPUs (`PARTS`), and its queue's GPU quota does not count them."""
     names = (name for name in others_of(spec) if name not in counted)
     part = next(filter(PARTS.fullmatch, names), None)
     if part is not None:
@@ -134,7 +134,7 @@ BOTH = "a pod with either MIG devices or whole GPUs in queue {}, whose quota can
 
 
 def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, expected: str = UNCOUNTED_PART) -> None:
-    """Raise InputError about this part of a GPU, with `expected`, if the queue or one above it has a GPU quota."""
+    """Raise InputError with `expected` about this part of a GPU, if the queue or a queue above it has a GPU quota."""
     path = queue_config.lineage(queue)
     for one in queue_config.queues:
         if one.name in path and any(quota.resource == "gpu" for quota in one.quotas):
@@ -142,7 +142,7 @@ def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, ex
 
 
 class Claimed(NamedTuple):
-    """The GPUs of device claims: the number of whole GPUs, and the sum of parts in thousandths of a GPU."""
+    """The GPUs of device claims: the number of whole GPUs, and the sum of the parts in thousandths of a GPU."""
 
     gpus: int = 0
     milli: int = 0
@@ -164,7 +164,7 @@ def with_gpus(demand: Demand, claimed: Claimed) -> Demand:
 
 
 def is_bytes(name: str) -> bool:
-    """Whether amounts of this resource are bytes; it is neither CPU nor memory."""
+    """Whether amounts of this resource, which is neither CPU nor memory, are in bytes."""
     return name == "ephemeral-storage" or name.startswith("hugepages-")
 
 
@@ -185,7 +185,7 @@ _NONE = Fraction(0)
 
 
 def key_of(spec: PodSpec) -> Hashable:
-    """Return a key that is equal only for specs that request equal amounts, written in the same way."""
+    """Return a key that is equal only for specs that request equal amounts in the same notation."""
     starting = None
     if spec.init_containers:
         starting = tuple((_words(one), one.restart_policy) for one in spec.init_containers)
@@ -199,7 +199,7 @@ def _words(one: Container | PodSpec) -> Hashable:
 
 
 def _total(spec: PodSpec, where: str) -> Amounts:
-    """Return the most that a pod needs at any time, while it starts or runs, by resource."""
+    """Return, by resource, the most that a pod needs at any time, both while it starts and while it runs."""
     running: Amounts = {}  # sidecars so far, and then the containers
     starting: Amounts = {}
     for number, container in enumerate(spec.init_containers):
@@ -222,7 +222,7 @@ def _of_container(container: Container, where: str) -> Amounts:
 
 
 def amounts_of(resources: Resources, where: str) -> Amounts:
-    """Return the requests, by resource; a limit without a request counts as request. Raises InputError."""
+    """Return the requests by resource. A limit without a request counts as a request. Raises InputError."""
     return _amounts(resources.limits, f"{where}.limits") | _amounts(resources.requests, f"{where}.requests")
 
 

@@ -1,4 +1,4 @@
-"""Requirements of a pod for its node besides amounts: selectors, node affinity, tolerations; and which Kant rejects.
+"""Requirements of a pod for its node besides amounts: selectors, node affinity, tolerations. Some are rejected.
 
 Source: k8s.io/component-helpers, scheduling/corev1 (nodeaffinity, helpers): the same rules.
 """
@@ -12,7 +12,7 @@ from kant.kube.objects import views as k
 from kant.model.errors import InputError
 
 NAME = "metadata.name"
-"""The field of a node that `matchFields` may name; its value is kept among the node's labels."""
+"""The field of a node that `matchFields` may name. Its value is kept among the node's labels."""
 
 DEVICE = "resource:"
 """Prefix of the key under which a node's amount of another resource is kept among its labels."""
@@ -29,14 +29,14 @@ class Term(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The requirements of a pod: all of `always`, one of `terms` (None: nothing more), and its tolerations."""
+    """The requirements of a pod: all of `always`; one of `terms` (None: no terms); and its tolerations."""
 
     always: tuple[k.Requirement, ...]
     terms: tuple[Term, ...] | None
     tolerations: tuple[k.Toleration, ...]
 
     def selects(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node with these labels and this name is selected; taints and amounts of resources are ignored."""
+        """Whether a node with these labels and this name is selected, regardless of taints and amounts of resources."""
         own = tuple(one for one in self.always if not one.key.startswith(DEVICE))
         return self._replace(always=own).admits({**labels, NAME: name}, ())
 
@@ -54,7 +54,7 @@ class Selection(NamedTuple):
 def selection_of(
     spec: k.PodSpec, where: str = "spec", devices: tuple[tuple[str, int], ...] = (), models: str = ""
 ) -> Selection:
-    """Return the requirements of a pod, with amounts of `devices`, without the label `models`. Raises InputError."""
+    """Return a pod's requirements, including amounts of `devices`, except for the label `models`. Raises InputError."""
     always = [
         k.Requirement(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items()) if key != models
     ]
@@ -68,7 +68,7 @@ def selection_of(
 
 
 def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
-    """Return the terms, of which a node must meet at least one. Raises InputError if one is malformed."""
+    """Return the terms; a node must meet at least one of them. Raises InputError if a term is malformed."""
     terms = tuple(checked_term(term, where) for term in required.node_selector_terms)
     if not terms:
         raise InputError(where, "at least one term in nodeSelectorTerms")
@@ -76,7 +76,7 @@ def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
 
 
 def checked_term(term: k.SelectorTerm, where: str) -> Term:
-    """Return the requirements of a term. Raises InputError if one is malformed."""
+    """Return the requirements of a term. Raises InputError if one of them is malformed."""
     for field in term.match_fields:
         if field.key != NAME or field.operator not in ("In", "NotIn"):
             raise InputError(f"{where}.matchFields", f"{NAME} with In or NotIn", f"{field.key} {field.operator}")
@@ -99,7 +99,7 @@ def _number(text: str) -> int | None:
 
 
 def matches(labels: Mapping[str, str], requirement: k.Requirement) -> bool:
-    """Whether labels meet a requirement. An absent label meets NotIn and DoesNotExist, but neither Gt nor Lt."""
+    """Whether labels meet a requirement. A missing label meets NotIn and DoesNotExist, but neither Gt nor Lt."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -148,7 +148,7 @@ def check_neighbours(pod: k.Pod, where: str) -> None:
 
 
 def selects(selector: k.LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches these labels; an empty selector matches all."""
+    """Whether a label selector matches these labels. An empty selector matches all labels."""
     return all(labels.get(key) == value for key, value in (selector.match_labels or {}).items()) and all(
         matches(labels, requirement) for requirement in selector.match_expressions
     )

@@ -1,9 +1,9 @@
-"""Which share of a GPU a pod requests; this depends on the nodes on which it may run.
+"""Which share of a GPU a pod requests. The answer depends on the nodes on which the pod may run.
 
 A node offers whole GPUs, replicas of GPUs, or parts of GPUs by HAMi, all under one resource name. A pod that requests
 only `nvidia.com/gpu` means whole GPUs if some node that it selects has whole GPUs, and replicas if all of them have
-replicas. A pod that requests memory or cores of a GPU means HAMi. If parts may differ in size, the pod is counted with
-the largest. A pod that requests `amd.com/gpu` runs on no node of another vendor.
+replicas. A pod that requests memory or cores of a GPU means HAMi. If parts may differ in size, the pod counts with the
+largest one. A pod that requests `amd.com/gpu` runs on no node of another vendor.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ NO_REPLICAS = k.Requirement(SHARING, "NotIn", REPLICATED)
 NO_SHARES = k.Requirement(SHARING, "NotIn", (*REPLICATED, HAMI))
 NO_HAMI = f"no node that it selects shares its GPUs with HAMi (annotation {REGISTER})"
 Holding = tuple[Demand, int]
-"""What a pod holds of its node, and a bit mask of its GPUs there; 0: unknown."""
+"""What a pod holds of its node, and a bit mask of the GPUs on the node; 0: unknown."""
 
 
 class Asked(NamedTuple):
-    """What a pod requests, and requirements for how its node shares GPUs; `why` no node meets them ("": one does)."""
+    """What a pod requests, and its requirements on how a node shares GPUs. `why`: why no node meets them, or ""."""
 
     demand: Demand
     nodes: tuple[k.Requirement, ...] = ()
@@ -78,8 +78,8 @@ class GpuShares:
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
-        """Whether the state must be rebuilt for a node: it shares GPUs in a new way, has GPUs of a new vendor, or new
-        labels or taints change what requests mean.
+        """Whether the state must be rebuilt for a node: the node shares GPUs in a new way, has GPUs of a new vendor, or
+        has new labels or taints that change what requests mean.
         """
         name = view.metadata.name
         if name not in self._names:
@@ -97,7 +97,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], before) != admits(key[1], view)])
 
     def _joins(self, view: k.Node) -> bool:
-        """Record a node that joins. Returns whether its kind of GPUs is new, or requests mean something else now."""
+        """Record a node that joins. Returns whether its kind of GPUs is new, or it changes what known requests mean."""
         name, kind = view.metadata.name, kind_of(view)
         if _sharing(view) != WHOLE or _worths(view) or (kind and kind not in self._all_kinds):
             return True
@@ -110,7 +110,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], view)])
 
     def _ask_otherwise(self, keys: list[tuple[Hashable, Selection]]) -> bool:
-        """Whether the requests with these keys mean something else now."""
+        """Whether the requests with these keys now mean something else than before."""
         asked = [self._known.pop(key) for key in keys]
         return any(self._shared(requests_of(spec, "spec"), spec, "spec") != was for spec, was in asked)
 
@@ -121,7 +121,7 @@ class GpuShares:
             known.pop(name, None)
 
     def names_devices(self, node: str) -> bool:
-        """Whether pods on a node are annotated with their GPUs, so that Kant determines which GPUs they get."""
+        """Whether pods on a node are annotated with their GPUs, so that Kant decides which GPUs they get."""
         return bool(self._sharing.get(node, WHOLE).devices)
 
     # --- waiting pods ---------------------------------------------------------------------------------------------
@@ -131,11 +131,11 @@ class GpuShares:
         return self._asked(pod, where).demand
 
     def requirements(self, pod: k.Pod) -> tuple[k.Requirement, ...]:
-        """Return the requirements for how a pod's node shares its GPUs. Raises InputError."""
+        """Return a pod's requirements on how its node shares GPUs. Raises InputError."""
         return self._asked(pod, "spec").nodes
 
     def why_nowhere(self, pod: k.Pod) -> str:
-        """Return why no node shares its GPUs as the pod needs; "" if one does."""
+        """Return why no node shares its GPUs as the pod needs; "" if a node does."""
         return self._asked(pod, "spec").why
 
     def _asked(self, pod: k.Pod, where: str) -> Asked:
@@ -149,7 +149,7 @@ class GpuShares:
         return Asked(found.demand, (*found.nodes, k.Requirement(KIND, "In", (asked.kind,))), why)
 
     def _shared(self, asked: PodRequests, spec: k.PodSpec, where: str) -> Asked:
-        """Return what a pod requests, before the vendor of its GPUs is required of nodes."""
+        """Return what a pod requests, without the requirement on the vendor of the node's GPUs."""
         parts = [one for one in asked.others if _mig_milli(one[0]) and one[0] not in spec.by_claim]
         if parts:
             return self._find_mig(asked.demand, parts, spec, where)
@@ -170,7 +170,7 @@ class GpuShares:
         return found
 
     def _find(self, whole: Demand, kind: str, replicas: int, select: Selection, fits: bool) -> Asked:
-        """Return a request for whole GPUs if some selected node offers such, else for replicas."""
+        """Return a request for whole GPUs if a selected node offers them, otherwise for replicas."""
         own = (NO_REPLICAS if fits else NO_SHARES,)
         if kind == NVIDIA and any(
             self._eligible(select, kind, lambda one: one.replicas == 1 and (fits or not one.devices))
@@ -205,7 +205,7 @@ class GpuShares:
         return Asked(replace(whole, milli=min(milli, GPU)), nodes)
 
     def _find_mig(self, whole: Demand, parts: list[tuple[str, int]], spec: k.PodSpec, where: str) -> Asked:
-        """Return a request for MIG devices, which are not counted beside whole GPUs or shares of GPUs."""
+        """Return a request for MIG devices. Beside whole GPUs or shares of GPUs, MIG devices are not counted."""
         if whole.gpus or _asks_for_shares(spec):
             return Asked(whole)
         select = selection_of(spec, where)
@@ -218,7 +218,7 @@ class GpuShares:
         return self._known[key][1]
 
     def _eligible(self, select: Selection, kind: str, holds: Callable[[Sharing], bool]) -> Iterator[Sharing]:
-        """Yield how the matching nodes that offer GPUs as `kind` share them."""
+        """Yield how GPUs are shared by each matching node that offers GPUs as `kind`."""
         for view in self._views.values():
             sharing = self._sharing.get(view.metadata.name, WHOLE)
             if holds(sharing) and _count(view, kind) and admits(select, view):
@@ -231,7 +231,7 @@ class GpuShares:
         return self.holdings(pod)[0][0]
 
     def holdings(self, pod: k.Pod) -> list[Holding]:
-        """Return what a bound pod holds of its node: one item, or several if its parts of GPUs differ in size."""
+        """Return what a bound pod holds of its node: one item, or more if its parts of GPUs differ in size."""
         used = used_of(pod.spec)
         if pod.spec.node_name in self._migs and not used.gpus:
             worths = self._migs[pod.spec.node_name][1]
@@ -255,7 +255,7 @@ def _with_parts(whole: Demand, parts: list[tuple[str, int]], worths: Mapping[str
 
 
 def _held(used: Demand, devices: dict[int, int]) -> list[Holding]:
-    """Return the holdings of a pod with HAMi, the first with CPU and memory. Without `devices`: unknown whole GPUs."""
+    """Return the holdings of a pod with HAMi; the first has CPU and memory. Without `devices`: unknown whole GPUs."""
     if not devices:
         return [(used, 0)]
     masks: dict[int, int] = {}

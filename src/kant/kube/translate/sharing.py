@@ -24,10 +24,10 @@ CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
 
 SHARING = "gpu sharing:"
-"""Key, among a node's labels, for how it shares its GPUs (`Sharing.word`). No real label has a colon."""
+"""Key, among a node's labels, of the way in which it shares its GPUs (`Sharing.word`). No real label has a colon."""
 
 MANY, ONE = "replicas", "one replica"
-"""First word of the value: a pod may have many replicas, or only one (MPS, GKE). The resource name follows."""
+"""First word of the value: a pod may have many replicas, or only one (MPS, GKE). The name of the resource follows."""
 
 
 HAMI = "HAMi"
@@ -43,7 +43,7 @@ KIND = "gpu resource:"
 class Sharing(NamedTuple):
     """`replicas` of each GPU are offered as `resource` (1: whole GPUs). `single`: a pod may have only one replica.
 
-    `devices` has the GPUs of which HAMi offers parts.
+    `devices` has the GPUs that HAMi offers in parts.
     """
 
     replicas: int = 1
@@ -53,7 +53,7 @@ class Sharing(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The value of `SHARING`; "" for whole GPUs."""
+        """The value under the key `SHARING`; "" for whole GPUs."""
         if self.devices:
             return HAMI
         return "" if self.replicas == 1 else f"{ONE if self.single else MANY} {self.resource}"
@@ -70,7 +70,7 @@ WHOLE = Sharing()
 def sharing_of(view: k.Node) -> Sharing:
     """Return how the GPUs of a node are offered. Raises InputError for an invalid label.
 
-    Also invalid: numbers of replicas of which, in whole thousandths, one more fits on a GPU (36, and most above 42).
+    Also invalid: a number of replicas such that, in whole thousandths, one more fits on a GPU (36, most above 42).
     """
     devices = registered(view).devices
     if devices:
@@ -97,7 +97,7 @@ def has_plugin(view: k.Node) -> bool:
 
 
 def kind_of(view: k.Node) -> str:
-    """Return the resource under which a device plugin offers the GPUs of a node, even if all are lost; "" for none."""
+    """Return the resource by which a device plugin offers the node's GPUs, even if all GPUs are lost; "" for none."""
     amounts = view.status.capacity or view.status.allocatable or {}
     kind = next((name for name in (*GPU_RESOURCES, SHARED) if str(amounts.get(name, 0)) != "0"), "")
     return NVIDIA if kind == SHARED else kind

@@ -20,9 +20,9 @@ class TopologySpec(View, frozen=True):
 
 
 def levels_of(objects: Iterable[Unstructured]) -> tuple[Levels | None, dict[str, str]]:
-    """Return the levels of the first usable Topology object (Kant's before those of KAI and Kueue), and the errors.
+    """Return the levels of the first usable Topology object (Kant's before those of KAI and Kueue), and errors.
 
-    None: no object is usable. Every other object has an error, by its name; for other API groups by NAME (GROUP).
+    The levels are None if no object is usable. Every other object has an error, by its name or by NAME (GROUP).
     """
     found: Levels | None = None
     wrong: dict[str, str] = {}

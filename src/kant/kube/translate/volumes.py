@@ -1,4 +1,4 @@
-"""Requirements of a pod's volumes for its node, and whether its claims can be used.
+"""Requirements of a pod's volumes on its node, and whether the pod's claims can be used.
 
 A bound claim has the requirements of its PersistentVolume: node affinity, and the zone labels of older volumes. An
 unbound claim (WaitForFirstConsumer) requires a topology that its StorageClass allows.
@@ -21,7 +21,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 """The annotation of a claim whose binding to a volume is complete."""
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""The annotation by which a scheduler names the node of a claim's first pod to the provisioner."""
+"""The annotation by which a scheduler tells the provisioner the node of the first pod that uses a claim."""
 
 FIRST_CONSUMER = "WaitForFirstConsumer"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -39,9 +39,9 @@ ClaimName = tuple[str, str]
 
 
 class Storage(NamedTuple):
-    """Claims, volumes and StorageClasses of the cluster, and its nodes. `known`: Kant may read all of these.
+    """Claims, volumes and StorageClasses of the cluster, and its nodes. `known`: Kant may read all of them.
 
-    `devices` returns, for each device claim of a pod, terms: a node that meets one of them can use the devices.
+    `devices` returns terms for each device claim of a pod: a node that meets one of the terms can use the devices.
     """
 
     claims: Mapping[ClaimName, k.Claim]
@@ -65,7 +65,7 @@ NO_STORAGE = Storage({}, {}, {}, {})
 
 
 def claims_of(pod: k.Pod) -> tuple[str, ...]:
-    """Return the names of the claims that a pod uses; an ephemeral volume's claim begins with the pod's name."""
+    """Return the names of the claims that a pod uses. The claim of an ephemeral volume begins with the pod's name."""
     if not pod.spec.volumes:
         return ()
     names = []
@@ -107,12 +107,12 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
 
 
 def unbound_claims(pod: k.Pod, storage: Storage) -> Iterator[k.Claim]:
-    """Return the existing claims of a pod that are not bound yet: they are bound once the pod has a node."""
+    """Return the existing claims of a pod that are not bound yet. They are bound once the pod has a node."""
     return (claim for claim in storage.existing_claims(pod) if not is_bound(claim))
 
 
 def selected_node(claim: k.Claim, storage: Storage) -> str:
-    """Return the existing node for which the volume of an unbound claim is being provisioned; "" for none."""
+    """Return the existing node for which an unbound claim's volume is being provisioned; "" if there is none."""
     name = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
     return name if name in storage.nodes else ""
 
@@ -136,7 +136,7 @@ def _requirements(part: Term | tuple[()]) -> tuple[k.Requirement, ...]:
 
 
 def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
-    """Return terms, one of which a node must meet so that a claim is usable on it; None: every node will do."""
+    """Return terms for the nodes on which a claim is usable: a node must meet one of them. None: all nodes."""
     if not is_bound(claim):
         node = selected_node(claim, storage)
         if node:
@@ -165,7 +165,7 @@ def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
 
 
 def why_out_of_reach(pod: k.Pod, storage: Storage) -> str:
-    """Return, as text, what the volumes of a pod require of a node; "" if they require nothing."""
+    """Return, as text, what the volumes of a pod require of a node; "" for nothing."""
     said = []
     for claim in storage.existing_claims(pod):
         terms = demanded(claim, storage)
@@ -182,7 +182,7 @@ def _words(requirement: k.Requirement) -> str:
 
 
 def chosen_claims(pod: k.Pod, storage: Storage) -> list[k.Claim]:
-    """Return the claims of a pod for which Kant chooses volumes, since their StorageClass has no provisioner."""
+    """Return the claims of a pod for which Kant chooses volumes, because their StorageClass has no provisioner."""
     classes = ((claim, storage.class_of(claim)) for claim in unbound_claims(pod, storage))
     return [claim for claim, own in classes if own is not None and own.provisioner == NO_PROVISIONER]
 

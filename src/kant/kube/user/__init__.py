@@ -1,1 +1,1 @@
-"""What users do on a cluster from the command line or the page, with the user's own rights."""
+"""What users do on a cluster from the command line or the web page, with their own rights."""

@@ -1,7 +1,7 @@
-"""The addresses behind a Service, from its EndpointSlices (discovery.k8s.io/v1): these are listed and watched.
+"""The addresses behind a Service, listed and watched by its EndpointSlices (discovery.k8s.io/v1).
 
-A pod may get new requests while it is ready and is not terminating. Else it is leaving; it is gone once no slice names
-it. If a Service has addresses of two families, only the IPv4 ones count, so that a pod appears once.
+A pod may get new requests while it is ready and not terminating. Otherwise it is leaving, and it is gone once no slice
+names it. If a Service has addresses of two families, only the IPv4 addresses count, so that each pod appears once.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def mirror(
     on_trouble: Callable[[ApiError | InputError], None],
     fields: str = "",
 ) -> tuple[Store[str, Seen], Reflector[Seen]]:
-    """Return the objects at `path` by name, and their reflector. While its `run` runs, changes call `look`."""
+    """Return the objects at `path` by name, and their reflector. While the reflector runs, changes call `look`."""
     known: Store[str, Seen] = Store(own_name, lambda *_: None)
 
     def replace(objects: list[Seen]) -> None:
@@ -111,7 +111,7 @@ def mirror(
 
 
 def unread(error: ApiError | InputError, where: str, right: str, kind: str = "") -> InputError:
-    """Return the error that an object cannot be read: without `right` (403), or if the cluster lacks `kind` (404)."""
+    """Return the error that an object cannot be read: `right` is missing (403), or there is no `kind` (404)."""
     if isinstance(error, InputError):
         return error
     expected = {403: right, 404: kind}.get(error.code)
@@ -121,7 +121,7 @@ def unread(error: ApiError | InputError, where: str, right: str, kind: str = "")
 class ServiceEndpoints:
     """The endpoints of one Service. Needs the rights to list and watch endpointslices in its namespace.
 
-    `on_trouble` is called with one sentence when they cannot be read; the endpoints last known stay valid.
+    `on_trouble` is called with one sentence if they cannot be read. The endpoints last known then stay valid.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ServiceEndpoints:
         return addresses(found, self.port, self.where)
 
     async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
-        """Follow the endpoints forever; call `tell` with all of them, as `now` returns them, after each change."""
+        """Follow the endpoints forever. After each change call `tell` with all of them, in the form of `now`."""
         current: Mapping[str, bool] | None = None
 
         def look() -> None:

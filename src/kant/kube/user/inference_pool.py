@@ -1,7 +1,7 @@
-"""An InferencePool and its InferenceObjectives (Gateway API Inference Extension): these are listed and watched.
+"""An InferencePool and its InferenceObjectives (Gateway API Inference Extension), listed and watched.
 
-The endpoints of a pool are the pods that its selector matches, each at each of its target ports. An endpoint may get
-requests while its pod is ready and is not being deleted. An objective is the priority of requests with its name.
+The endpoints of a pool are the pods that its selector matches, each at each of the pool's target ports. An endpoint may
+get requests while its pod is ready and not being deleted. An objective states the priority of requests that name it.
 
 Source: https://gateway-api-inference-extension.sigs.k8s.io/reference/spec (inference.networking.k8s.io/v1), and
 InferenceObjective of inference.networking.x-k8s.io/v1alpha2, which llm-d.ai/v1alpha2 continues.
@@ -48,7 +48,7 @@ class Pool(PartialMetadata, frozen=True):
 
     @property
     def labels(self) -> str:
-        """The label selector of the pool's pods, as text; "": the pool has no pods, as with a Service."""
+        """The label selector of the pool's pods, as text. "": the pool has no pods, as a Service without a selector."""
         return ",".join(f"{key}={value}" for key, value in sorted((self.spec.selector.match_labels or {}).items()))
 
 
@@ -94,8 +94,8 @@ def endpoints_of(pool: Pool, pods: Iterable[Pod]) -> dict[str, bool]:
 class PoolEndpoints:
     """The endpoints of one pool, and the priorities of its objectives.
 
-    Needs the rights to list and watch the pool, its pods and objectives in its namespace. `on_trouble` is called with
-    one sentence when one of these cannot be read; what was last known stays valid.
+    Needs the rights to list and watch the pool, its pods and its objectives in their namespace. `on_trouble` is called
+    with one sentence if one of these cannot be read; what was last known stays valid.
     """
 
     def __init__(self, config: Config, namespace: str, name: str, on_trouble: Callable[[str], None]) -> None:
@@ -174,7 +174,7 @@ class PoolEndpoints:
                 tasks.create_task(self._follow_objectives(client, group))
 
     async def _follow_objectives(self, client: ApiClient, group: str) -> None:
-        """Keep the priorities of the objectives of one API group current; the cluster may lack this group."""
+        """Keep the priorities of the objectives in one API group current. The cluster may lack this group."""
         mine: set[str] = set()
 
         def look() -> None:

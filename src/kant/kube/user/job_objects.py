@@ -1,6 +1,6 @@
-"""Jobs of Kubernetes (batch/v1) as `kant jobs` shows them: one row for each Job and its pods.
+"""Jobs of Kubernetes (batch/v1) as `kant jobs` shows them: one row for each Job with its pods.
 
-The phases are those of one machine (`kant.service.views.Job`): held, waiting, running, stopping, finished, failed.
+The phases are those of a single machine (`kant.service.views.Job`): held, waiting, running, stopping, finished, failed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def index_of(pod: RunPod) -> int:
 
 
 def latest(pods: Iterable[RunPod]) -> RunPod | None:
-    """Return the latest of several pods with the same index, a bound one if there is any; None without pods."""
+    """Return the latest of several pods with the same index, if possible a bound one. None without pods."""
     return max(
         pods,
         key=lambda pod: (bool(pod.spec.node_name), pod.metadata.creation_timestamp, pod.metadata.name),
@@ -111,9 +111,9 @@ def phase_of(job: JobObject, pods: Sequence[RunPod]) -> str:
 
 
 def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
-    """Return the row of a job, with the keys of the one-machine API. Times are microseconds since 1970, -1 for none.
+    """Return the row of a job, with the keys of the one-machine API. Times are microseconds since 1970; -1: none.
 
-    `priority` is None until there is a pod: the API server resolves a PriorityClass only on pods.
+    `priority` is None until a pod exists: the API server resolves a PriorityClass only on pods.
     """
     meta, spec, phase = job.metadata, job.spec, phase_of(job, pods)
     pods = sorted(pods, key=lambda pod: (index_of(pod), pod.metadata.creation_timestamp, pod.metadata.name))
@@ -144,7 +144,7 @@ def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
 
 
 def _nodes(pods: Iterable[RunPod]) -> dict[str, str]:
-    """Return the nodes of pods that run, each with "": the GPUs are unknown, since the kubelets choose them."""
+    """Return the nodes of running pods, each with "": the GPUs are unknown, since the kubelets choose them."""
     return {pod.spec.node_name: "" for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED}
 
 
@@ -155,7 +155,7 @@ def title_of(job: JobObject) -> str:
 
 
 def pods_of(job: JobObject) -> int:
-    """Return how many pods a job has: for a gang those that run at once, for an array all of them."""
+    """Return how many pods a job has: for a gang the pods that run at once, for an array all pods."""
     side, all_of_it = job.spec.parallelism, job.spec.completions
     return side if all_of_it is None else all_of_it if is_array(job) else min(side, all_of_it)
 
@@ -173,7 +173,7 @@ def _time(text: str | None) -> int:
 
 
 def _started(pod: RunPod) -> int:
-    """Return when the kubelet accepted the pod, or else when it was bound (microseconds since 1970); -1: neither."""
+    """Return when the kubelet accepted the pod, or otherwise when it was bound (microseconds since 1970); -1: never."""
     said = pod.scheduled
     bound = said.last_transition_time if said is not None and said.status == "True" else None
     return _time(pod.status.start_time or bound)
@@ -191,7 +191,7 @@ def _reason(job: JobObject) -> str:
 
 
 def _waits(pods: Sequence[RunPod]) -> str:
-    """Return why the pods wait, as Kant reports on one of them: it reports the same on all pods of a gang."""
+    """Return why the pods wait, as Kant reports on one of them. It reports the same on all pods of a gang."""
     if not pods:
         return UNMADE
     found = (one for pod in pods if (one := pod.scheduled) is not None)
@@ -199,7 +199,7 @@ def _waits(pods: Sequence[RunPod]) -> str:
 
 
 def _ended_with(pods: Sequence[RunPod]) -> tuple[int | None, int | None]:
-    """Return exit code and signal of the first failed container; (0, None): none; (None, None): none has ended."""
+    """Return exit code and signal of the first failed container. (0, None): none failed; (None, None): none ended."""
     ends = [one.state.terminated for pod in pods for one in pod.status.container_statuses]
     done = [one for one in ends if one is not None]
     worst = next((one for one in done if one.exit_code), done[0] if done else None)

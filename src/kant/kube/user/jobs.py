@@ -1,6 +1,6 @@
 """Operations of a user on jobs on Kubernetes, with the user's own rights: submit, list, read, hold, release, cancel.
 
-A job is a Job (batch/v1) whose pods name Kant as scheduler. These operations do not contact Kant: it follows the pods.
+A job is a Job (batch/v1) whose pods name Kant as scheduler. These operations do not contact Kant: it follows them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kant.kube.user.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of
 from kant.model.errors import InputError, SentenceError
 from kant.model.submission import Submission
 
-ANSWERED = 60.0  # seconds to wait for Kant's answer to when a job would start
+ANSWERED = 60.0  # seconds to wait until Kant says when a job would start
 LOOK = 1.0  # seconds between two reads of a job whose output is followed
 ROLE = "the role kant-user (docs/kubernetes.md, section The same commands)"
 
@@ -40,7 +40,7 @@ class UserJobs:
         self._services = f"/api/v1/namespaces/{space}/services"
 
     async def submit(self, job: Submission, options: PodOptions) -> str:
-        """Create a Job; for several pods also a Service, by which they find each other. Returns the Job's name."""
+        """Create a Job, and for several pods a Service by which they find each other. Returns the Job's name."""
         made = await self._make(job, options)
         if options.pods > 1:
             try:
@@ -64,7 +64,7 @@ class UserJobs:
         raise AssertionError("the last try returns or raises")
 
     async def _unmade(self, job: JobObject, error: ApiError) -> InputError:
-        """Delete a Job whose Service cannot be created, and return why. It is suspended: no pod of it has started."""
+        """Delete a Job whose Service cannot be created, and return why. No pod has started, as the Job is suspended."""
         name = job.metadata.name
         try:
             await self.client.delete(self._path(name), uid=job.metadata.uid, propagation="Background")
@@ -74,7 +74,7 @@ class UserJobs:
         return self._sentence(error, "")
 
     async def trial(self, job: Submission, options: PodOptions) -> str:
-        """Create a Job that only asks when it would start; return the leader's answer, as one sentence.
+        """Create a Job that only asks when it would start. Return the leader's answer, as one sentence.
 
         The Job is deleted afterwards.
         """
@@ -117,7 +117,7 @@ class UserJobs:
         return row_of(job, pods)
 
     async def is_alone(self, name: str, pods: int = 0) -> bool:
-        """Whether a Job of this name exists without an owner (which would decide whether the Job is held).
+        """Whether a Job of this name exists and has no owner. An owner would decide whether the Job is held.
 
         With `pods` other than 0 the Job must also have that many pods.
         """
@@ -131,7 +131,7 @@ class UserJobs:
         return fits and self._ours(job) and not job.metadata.controller.name
 
     async def cancel(self, name: str) -> bool:
-        """Delete a job with its pods. Returns False, without deleting it, if it has ended."""
+        """Delete a job with its pods. If the job has ended, keep it and return False."""
         job, pods = await self._found(name)
         if phase_of(job, pods) in OVER:
             return False
@@ -164,9 +164,9 @@ class UserJobs:
     # --- output ---------------------------------------------------------------
 
     async def logs(self, name: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """Yield the output of the last run of a job: of its pod 0, or with NAME_3 of its pod with index 3.
+        """Yield the output of a job's last run: that of pod 0, or for the name NAME_3 that of the pod with index 3.
 
-        `follow`: continue until the job has ended, also through later runs.
+        `follow`: continue until the job has ended, through any later runs.
         """
         job, index = _place(name)
         seen, at = "", 0  # the uid of the pod whose output was read, and how many bytes
@@ -258,7 +258,7 @@ class ServerMessageError(SentenceError):
 
 
 def _suspension(job: JobObject, suspended: bool) -> dict[str, Any]:
-    """Return a patch that suspends or resumes a Job, and by its uid cannot change a later Job of the same name."""
+    """Return a patch that suspends or resumes a Job. The uid in it protects a later Job of the same name."""
     return {"metadata": {"uid": job.metadata.uid}, "spec": {"suspend": suspended}}
 
 
@@ -268,7 +268,7 @@ def _own(job: JobObject, pods: Iterable[RunPod]) -> list[RunPod]:
 
 
 def _place(name: str) -> tuple[str, int]:
-    """Split NAME_3 into NAME and the pod index 3: names of objects contain no underscore."""
+    """Split NAME_3 into NAME and the pod index 3. Names of objects contain no underscore."""
     job, line, index = name.partition("_")
     if line and not index.isdigit():
         raise InputError("JOB", "the name of a job, or NAME_3 for its pod with index 3", name)

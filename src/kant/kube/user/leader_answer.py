@@ -1,6 +1,6 @@
 """Questions to the leader. The API server forwards them to the Service `kant` (right: `get` on services/proxy).
 
-The Service has all replicas behind it, and chooses one for each request. Replicas on standby refuse at once.
+The Service selects all replicas, and chooses one for each request. Replicas on standby refuse at once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ SERVICE = "kant:http"
 """The Service of Kant and its port, as in `kant kube manifests`."""
 
 TRIES = 12
-"""Maximum requests that reach a replica on standby: enough for two or three replicas."""
+"""Maximum number of requests that may reach a replica on standby. With two or three replicas this is enough."""
 
 ANSWERS = 4.0
-"""Seconds of one request, after which the API server is assumed to be unable to reach the pods."""
+"""Timeout of one request in seconds. After it the API server is assumed to be unable to reach the pods."""
 
 FORECAST = 120.0
-"""Seconds to wait for a forecast: this process would not make one faster than the leader does."""
+"""Seconds to wait for a forecast. This process would not make a forecast faster than the leader."""
 
 SOON = 2.0
-"""Seconds of waiting for an answer to `why`, after which it is requested without a forecast."""
+"""Seconds of waiting for an answer to `why`. After that, an answer without a forecast is requested."""
 
 
 async def answer_of_leader(
@@ -40,9 +40,9 @@ async def answer_of_leader(
     within: float = FORECAST,
     answers: float = ANSWERS,
 ) -> bytes | None:
-    """Return the leader's answer; None if it cannot be reached in time. Raises InputError if the question is invalid.
+    """Return the leader's answer. None if it cannot be reached in time. Raises InputError if the question is invalid.
 
-    `ticket` is the ticket on the leader's Lease in the namespace `system`. `answers` is the timeout of one request (s).
+    `ticket` is that on the leader's Lease in the namespace `system`. `answers`: the timeout of a request in seconds.
     """
     place = f"/api/v1/namespaces/{quote(system, safe='')}/services/{SERVICE}/proxy"
     began, met = time.monotonic(), 0

@@ -1,6 +1,6 @@
-"""Ended jobs whose objects the cluster no longer has, kept in ConfigMaps for `kant history --kube`.
+"""Ended jobs whose objects no longer exist in the cluster, kept in ConfigMaps for `kant history --kube`.
 
-Each ConfigMap has a part of the jobs as gzipped lines of JSON, below the limit of 256 KiB of `kubectl apply`.
+Each ConfigMap has some of the jobs as gzipped lines of JSON, below the limit of 256 KiB of `kubectl apply`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kant.model.errors import InputError
 LABEL = f"{OWN}/history"
 KEY = "jobs.jsonl.gz"
 MOST = 5_000
-"""Maximum jobs of one ConfigMap: about 100 KiB, or three times as much if names hardly compress."""
+"""Maximum number of jobs in one ConfigMap: about 100 KiB, or three times as much if names hardly compress."""
 FEWER = 500
 MOST_BYTES = 180_000
-"""Maximum size after compression, before base64 adds a third."""
+"""Maximum size in bytes after compression, before base64 adds a third."""
 
 
 def history_objects(source: str, jobs: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
-    """Return ConfigMaps with these jobs. `source`, letters and digits, tells exports of several machines apart."""
+    """Return ConfigMaps with these jobs. `source` (letters and digits) names the machine that exported them."""
     made: list[dict[str, Any]] = []
     for packed in _packed(jobs):
         meta = {"name": f"kant-history-{source}-{len(made)}", "namespace": namespace, "labels": {LABEL: source}}
@@ -47,7 +47,7 @@ def _packed(jobs: list[dict[str, Any]]) -> Iterable[bytes]:
 
 
 async def old_jobs(client: ApiClient, namespace: str) -> AsyncIterator[dict[str, Any]]:
-    """Yield the ended jobs in the ConfigMaps of a namespace, each once. Raises InputError if they cannot be read."""
+    """Yield each ended job in the ConfigMaps of a namespace once. Raises InputError if they cannot be read."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?labelSelector={quote(LABEL)}"
     seen = set[tuple[str, str]]()
     try:

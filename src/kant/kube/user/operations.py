@@ -1,4 +1,4 @@
-"""The audit of `kant ops` in a cluster: an object of the kind Operation for each entry."""
+"""The audit of `kant ops` in a cluster. Each entry is an object of the kind Operation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Found(View, frozen=True):
 
 
 def name_of(seq: int) -> str:
-    """Return the name of the object for entry `seq`. In the order of their names, the latest entry is first."""
+    """Return the name of the object for entry `seq`. Sorted by name, the latest entry comes first."""
     return f"op-{10**10 - seq}"
 
 
@@ -35,7 +35,7 @@ def operation(seq: int, who: str, what: str, line: bytes) -> dict[str, Any]:
 
 
 async def latest(config: Config) -> list[Any]:
-    """Return the latest LATEST entries, the last first; [] if the kind is not installed. Raises InputError."""
+    """Return the latest LATEST entries, the newest first; [] if the kind is not installed. Raises InputError."""
     async with ApiClient(config, concurrency=1, timeout=10.0) as client:
         try:
             found = await client.get(OPERATIONS, _Found, params={"limit": str(LATEST)})

@@ -1,6 +1,6 @@
 """Orders of users for jobs, queues and nodes: each changes objects of the API server with the user's own rights.
 
-Orders do not contact Kant, which has no right to carry them out, and only follows the changed objects.
+Orders do not contact Kant. Kant has no right to carry them out; it follows the changed objects.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ DENIED = "kant-orders"
 
 
 class Orders:
-    """The orders of one user in one namespace. Each raises InputError, with one sentence, if denied or not possible.
+    """The orders of one user in one namespace. Each raises InputError, with one sentence, if denied or impossible.
 
-    `suspends`: hold a Job without an owner by its field `suspend`, which removes its pods, rather than by annotations.
+    `suspends`: hold a Job that has no owner by its field `suspend`, which removes its pods, instead of by annotations.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Orders:
         self.scheduler_name = scheduler_name
 
     async def hold(self, text: str) -> bool:
-        """Keep a waiting job, a pod with its gang, or all of a queue from starting. False: already held."""
+        """Keep a waiting job, a pod with its gang, or a whole queue from starting. False: it is held already."""
         target = target_of(text)
         if target.kind == "queue":
             return await self._queue(target, "hold")
@@ -79,7 +79,7 @@ class Orders:
         return bool(pods)
 
     async def rank(self, text: str, priority: int | None) -> bool:
-        """Give waiting pods another priority; None: that of their PriorityClass. False: they had it already."""
+        """Give waiting pods another priority (None: that of their PriorityClass). False: they have it already."""
         target = target_of(text)
         if target.kind in ("queue", "node"):
             raise InputError("TARGET", "a job or a pod (a queue has a weight instead)", text)
@@ -91,7 +91,7 @@ class Orders:
         return bool(pods)
 
     async def drain(self, text: str, until: str = "", reason: str = "") -> bool:
-        """Close a queue to new jobs, or free a node by a Reservation that no queue may use, for a duration `until`."""
+        """Close a queue to new jobs, or free a node by a Reservation that admits no queue, for the duration `until`."""
         target = target_of(text)
         if target.kind == "queue":
             return await self._queue(target, "drain")
@@ -115,7 +115,7 @@ class Orders:
         return True
 
     async def cancel(self, text: str) -> bool:
-        """Delete a job: its Job object, or its pods if they have no owner that re-creates them. False: it has ended."""
+        """Delete a job: its Job object, or its pods if no owner re-creates them. Returns False if it has ended."""
         target = target_of(text)
         if await self.jobs.is_alone(target.name):
             return await self.jobs.cancel(target.name)
@@ -142,7 +142,7 @@ class Orders:
         )
 
     async def cordon(self, node: str, closed: bool) -> None:
-        """Close a node to new pods (`closed`), or reopen it."""
+        """Close a node to new pods (`closed` True), or reopen it."""
         path = f"/api/v1/nodes/{quote(node, safe='')}"
         await self._ask(self.client.patch(path, {"spec": {"unschedulable": closed or None}}), Target("node", node))
 
@@ -182,7 +182,7 @@ class Orders:
         return _spec(found)
 
     async def priority(self, text: str) -> int:
-        """Return the priority of waiting pods: the one that an order has set, or that of their PriorityClass."""
+        """Return the priority of waiting pods: the one that an order has set, otherwise that of their PriorityClass."""
         return priority_of((await self._waiting(target_of(text)))[0], text)
 
     # --- parts ------------------------------------------------------------------------------------------------------

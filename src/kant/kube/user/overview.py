@@ -1,6 +1,6 @@
 """A first look at a cluster, with few requests and imports: its size, what runs there, and what the user may read.
 
-For users who may read only their own pods, it has what Kant reports on these.
+For users who may read only their own pods, it has what Kant reports on those pods.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CLOCKS = 60.0
 
 
 class Overview(NamedTuple):
-    """`nodes` is the number of nodes; None if the user may not list them. The leader's Lease, if the user may read it,
-    has the text of the leader's profile, its version, and the ticket for questions to it; "" if unknown. `unled` says
-    in one sentence that no replica leads; "" if a replica leads, or if that is unknown.
+    """`nodes` is the number of nodes; None if the user may not list them. The leader's Lease has the text of the
+    leader's profile, its version, and the ticket for questions to the leader; "" if the user may not read it. `unled`
+    is a sentence if no replica leads; "" if one leads, or if that is unknown.
     """
 
     nodes: int | None
@@ -48,7 +48,7 @@ class _Count(View, frozen=True):
 
 
 async def overview(config: Config, system: str) -> Overview:
-    """Read the overview; `system` is Kant's namespace. Raises InputError if the API server does not accept the user."""
+    """Read the overview. `system` is Kant's namespace. Raises InputError if the API server rejects the user."""
     async with ApiClient(config, concurrency=2, timeout=30.0) as client:
         nodes: int | None = None
         try:
@@ -97,7 +97,7 @@ def _unled(lease: LeaseObject, system: str) -> str:
 
 
 async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant") -> list[OwnJob]:
-    """Return the jobs of one namespace, from their pods alone. Needs only `pods: list` there. Raises InputError."""
+    """Return the jobs of one namespace from its pods alone. Needs only `pods: list` there. Raises InputError."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     async with ApiClient(config, concurrency=2, timeout=30.0) as client:
         try:
@@ -111,6 +111,6 @@ async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant")
 
 
 def refused(error: ApiError, config: Config) -> InputError:
-    """Return the error of an API server that does not answer, or does not accept the user's credentials."""
+    """Return the error for an API server that does not answer, or that rejects the user's credentials."""
     expected = "one that answers" if error.code == 0 else "one that accepts our credentials"
     return InputError("the API server", f"{expected} ({advice(error, config.source)})")

@@ -1,4 +1,4 @@
-"""The jobs of one namespace, from nothing but their pods: which wait and why, and what runs where."""
+"""The jobs of one namespace, known only from their pods: which jobs wait and why, and which run where."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ENDED = ("Succeeded", "Failed")
 class OwnJob:
     """A gang, or a single pod: `pods` has the node of each pod, "" for a waiting one.
 
-    `queue` is named by the labels of its pods. `reason` and `sentence` are what Kant reports on a waiting pod. `since`
-    is when the first of its pods was created, microseconds since the Unix epoch; `milli` has the thousandths of GPUs
-    that its running pods request, and those of its waiting pods. `whole` has its pods.
+    `queue` is the queue that the labels of its pods name. `reason` and `sentence` are what Kant reports on a waiting
+    pod. `since` is when its first pod was created, in microseconds since the Unix epoch. `milli` has the thousandths of
+    GPUs that its running pods request, and those that its waiting pods request. `whole` has its pods.
     """
 
     name: str
@@ -60,7 +60,7 @@ def jobs_of(pods: Iterable[Pod]) -> list[OwnJob]:
 
 
 def job_meant(jobs: Iterable[OwnJob], name: str) -> OwnJob | None:
-    """Return the job that has this name, or a pod of this name, or pods whose owner has this name; None: no job has."""
+    """Return the job with this name, or with a pod of this name, or with an owner of this name; None: no job."""
     found = list(jobs)
     meant = pods_meant([pod for job in found for pod in job.whole], Target("", name))
     return next((job for job in found if meant and meant[0] in job.whole), None)

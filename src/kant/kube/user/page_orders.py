@@ -1,6 +1,6 @@
 """Orders from the web page: each is sent with the caller's bearer token, never with Kant's own.
 
-So the API server decides by the caller's roles, as for kubectl. A token is used for one order, and is neither stored
+So the API server decides by the caller's roles, as with kubectl. A token is used for one order, and is neither stored
 nor logged.
 """
 
@@ -37,7 +37,7 @@ REVIEWS = {
     "order_queue": {"group": "scheduling.kant.dev", "resource": "queues", "verb": "patch"},
     "order_node": {"group": "scheduling.kant.dev", "resource": "reservations", "verb": "create"},
 }
-"""The rights that a caller needs for orders about cluster-scoped objects, by the kind of order."""
+"""The right that a caller needs for orders about cluster-scoped objects, by the kind of order."""
 
 
 class NoTokenError(InputError):
@@ -60,7 +60,7 @@ class Desk(Protocol):
 class Planned(msgspec.Struct, forbid_unknown_fields=True):
     """A request of the page to plan `orders`, to apply the plan `id`, or to undo the transaction `id`.
 
-    `agreed`: the user was asked, and agrees to a plan that exceeds the limits.
+    `agreed`: the user was asked, and agrees to a plan beyond the limits.
     """
 
     orders: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ class Planned(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PageOrders:
-    """Sends callers' orders to the API server of `config`. `desk` makes, from the caller's Config, a desk for plans."""
+    """Sends callers' orders to the API server of `config`. `desk` makes a desk for plans from the caller's Config."""
 
     def __init__(self, config: Config, scheduler_name: str, desk: Callable[[Config], Desk]) -> None:
         self.own, self.desk = config, desk
@@ -119,7 +119,7 @@ class PageOrders:
             return user, [*JOB_ORDERS, "plan", *[name for name in REVIEWS if await may(client, REVIEWS[name])]]
 
     async def job(self, order: str, request: web.Request) -> dict[str, list[str]]:
-        """Carry out an order about a job. The body of `update` has a priority (null: that of its PriorityClass)."""
+        """Carry out an order about a job. The body of `update` has a priority; null: that of its PriorityClass."""
         job = request.match_info["job"]
         space, _, name = job.partition("/")
         name = name.partition("~")[0]  # a suffix `~…` distinguishes jobs of the same name
@@ -135,13 +135,13 @@ class PageOrders:
             return {"jobs": [job] if done else []}
 
     def _orders(self, client: ApiClient, namespace: str) -> Orders:
-        """Return the orders of this client; their module is imported on first use."""
+        """Return the orders of this client. Their module is imported on first use."""
         from kant.kube.user.orders import Orders
 
         return Orders(client, namespace, self.scheduler_name, suspends=False)
 
     async def planned(self, act: str, request: web.Request) -> dict[str, Any]:
-        """Plan, apply or undo with the desk of the caller."""
+        """Plan, apply or undo orders with the desk of the caller."""
         config, said = self.theirs(request), msgspec.json.decode(await request.read(), type=Planned)
 
         def inside() -> dict[str, Any]:

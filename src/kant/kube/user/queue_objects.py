@@ -1,4 +1,4 @@
-"""Queues and priorities of one machine as Kubernetes objects, for `kant export`."""
+"""Queues and priorities of a single machine as Kubernetes objects, for `kant export`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ API = f"{OWN}/v1alpha1"
 
 
 def queue_objects(queue_config: QueueConfig) -> list[dict[str, Any]]:
-    """Return a Queue object for each queue. The prices of GPU models are left out: no object has them."""
+    """Return a Queue object for each queue. The prices of GPU models are left out, since Queue objects have none."""
     return [_queue(queue) for queue in queue_config.queues]
 
 
@@ -39,7 +39,7 @@ def _written(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def class_of(priority: int) -> str:
-    """Return the name of the PriorityClass for a priority; "" for 0, which needs no class."""
+    """Return the name of the PriorityClass for a priority; "" for 0, which needs no PriorityClass."""
     return "" if not priority else f"kant-{'minus' if priority < 0 else 'plus'}-{abs(priority)}"
 
 

@@ -1,4 +1,4 @@
-"""The present state of a cluster, for questions about it: built as a starting replica builds its state."""
+"""The present state of a cluster, for questions about it, built in the same way as by a replica that starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def rebuilt(
 ) -> RebuiltState:
     """Read the cluster once and return its state. Needs only read access. Raises InputError.
 
-    The state includes what the leader, whose Lease is in `namespace`, has published about expected starts.
+    The state includes what the leader has published about expected starts on its Lease in `namespace`.
     """
     async with _read(
         config, DriverSettings(profile, None, scheduler_name, namespace=namespace, once=True), within
@@ -48,7 +48,7 @@ async def record(
 ) -> tuple[Path, int]:
     """Read the cluster once, and write into `folder` the journal that a replica would begin if it started now.
 
-    Returns its path and the present time, microseconds since the Unix epoch. Raises InputError.
+    Returns the journal's path and the present time in microseconds since the Unix epoch. Raises InputError.
     """
 
     def trouble(error: Exception) -> None:
@@ -96,7 +96,7 @@ async def _read(config: Config, settings: DriverSettings, within: float) -> Asyn
 
 
 async def _read_groups(driver: KubeDriver) -> None:
-    for _ in range(2):  # the first pass finds out whether Events of autoscalers are needed
+    for _ in range(2):  # the first pass shows whether Events of autoscalers are needed
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOKING):
                 while driver.informers.is_looking:

@@ -1,4 +1,4 @@
-"""The state from which a driver decides, for questions about it; and which job a user means by a name."""
+"""The state from which a driver decides, for questions about it. Also which job a user means by a name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RebuiltState:
-    """The scheduler with its state at `now`; jobs by the names of their pods, and the errors of pods without a job.
+    """The scheduler with its state at `now`. `jobs` are by the names of pods; `complaints` are about pods with no job.
 
     `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that accept no new
-    pods; `unread` says which objects are malformed, or may not be read. `queues_gone` says that no Queue is left
-    although there were some, and what to do; "" otherwise. `scale_ups` has the reports of node autoscalers on waiting
-    jobs.
+    pods. `unread` says which objects are malformed, or may not be read. If there were Queues and none is left,
+    `queues_gone` says so, and what to do; otherwise it is "". `scale_ups` has the reports of node autoscalers on
+    waiting jobs.
     """
 
     scheduler: Scheduler
@@ -45,7 +45,7 @@ class RebuiltState:
 
 
 def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
-    """Return the state of a driver that has built one. With `only`, only jobs that a user may mean by it are named."""
+    """Return the state of a driver that has built one. With `only`: just with jobs that a user may mean by it."""
     assert driver.state is not None
     members = driver.workloads.members
     if only is None:
@@ -70,7 +70,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
 
 
 def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name, str], dict[Name, str]]:
-    """Return the jobs of these workloads by the names of pods and owners, and the errors of those without a job."""
+    """Return the jobs of these workloads by the names of pods and owners, and the errors of workloads without a job."""
     jobs: dict[Name, str] = {}
     complaints: dict[Name, str] = {}
     owned: dict[Name, str] = {}
@@ -110,7 +110,7 @@ def _may_be(pod: Pod, named: Name) -> bool:
 
 
 def _owner_names(pod: Pod) -> list[str]:
-    """Return names by which a user may mean a pod: that of its owner, and for an indexed Job one such as NAME_3."""
+    """Return names by which a user may mean a pod: the name of its owner, and for an indexed Job one such as NAME_3."""
     owner = pod.metadata.controller.name
     index = (pod.metadata.annotations or {}).get(INDEX, "")
     return ([owner] if owner else []) + ([f"{owner}_{index}"] if owner and index else [])

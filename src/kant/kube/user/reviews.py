@@ -1,4 +1,4 @@
-"""Who the client is for the API server, and what it may do."""
+"""Who the client is to the API server, and what it may do."""
 
 from __future__ import annotations
 

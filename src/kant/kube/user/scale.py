@@ -33,7 +33,7 @@ class _Status(View, frozen=True):
 
 
 class Scale(View, frozen=True):
-    """The `scale` subresource: the wanted number of replicas (`spec`), and the present one (`status`)."""
+    """The `scale` subresource: `spec` has the wanted number of replicas, `status` the present number."""
 
     spec: _Spec = _Spec()
     status: _Status | UnsetType = UNSET
@@ -63,7 +63,7 @@ class ScaledWorkload:
             return await self._wanted(client)
 
     async def have(self, replicas: int) -> bool:
-        """Set the wanted number of replicas. Returns False, without a write, if it is the same already."""
+        """Set the wanted number of replicas. If it is the same already, write nothing and return False."""
         async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
             if await self._wanted(client) == replicas:
                 return False

@@ -1,4 +1,4 @@
-"""Targets of users' orders: waiting pods, a queue or a node, by the names used with kubectl."""
+"""Targets of users' orders: waiting pods, a queue or a node, by the names that kubectl uses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def target_of(text: str) -> Target:
 
 
 def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
-    """Return the pods that a target means: all pods of each gang whose pod, owner or group has this name."""
+    """Return the pods that a target means: all pods of each gang that has a pod, owner or group of this name."""
     found = {pod.metadata.uid: (pod, gang_of(pod)) for pod in pods}
     for calls in (_is_pod, _is_owned, _is_in_group):
         named = [(pod, gang) for pod, gang in found.values() if calls(pod, target)]
@@ -44,7 +44,7 @@ def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
 
 
 def gang_of(pod: Pod) -> tuple[str, ...]:
-    """Return the identity of a pod's gang; the pod's own uid if it is in no group, or its group is malformed."""
+    """Return the identity of a pod's gang. For a pod in no group, or in a malformed one, it is the pod's uid."""
     try:
         group = group_of(pod)
     except InputError:

@@ -36,7 +36,7 @@ class LeftJob:
 
 @dataclass(slots=True)
 class Change:
-    """A change to a new state, in progress until the new state has all that existed. The last was left at `seen`.
+    """A change to a new state, in progress until that has all that existed before. The old state was left at `seen`.
 
     `pieces` and `was` have, by a job's row in the new state, the pieces that it held and its old row of the record.
     """

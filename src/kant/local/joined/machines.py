@@ -39,8 +39,8 @@ from kant.model.units import GPU
 log = logging.getLogger("kant.local")
 LEASE_S = 60.0
 AFTER = 1.5
-"""A machine counts as silent after so many lease times without a message. The extra half leaves time for killing runs,
-and for clock skew.
+"""A machine counts as silent after this many lease times without a message. The extra half leaves time to kill runs,
+and allows for clock skew.
 """
 QUIET = 0.5
 """A machine gets no new runs after this many lease times without a message."""

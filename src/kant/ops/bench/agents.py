@@ -60,7 +60,7 @@ class Oracle:
 
 
 class ReplayAgent:
-    """Repeats the calls of an attempt that passed, whatever they return now; old plan ids are replaced by new ids.
+    """Repeats the calls of an attempt that passed, whatever the answers are now. Old plan ids are replaced by new ones.
 
     `traces` holds, by task name, the calls and the answer of an attempt that passed.
     """

@@ -22,7 +22,7 @@ answer is asked for, end with it as one JSON object."""
 PLAIN = """You operate a GPU cluster with the tools you are given. Do what you are told and nothing else. When you are
 done, say so without calling a tool; where an answer is asked for, end with it as one JSON object."""
 BUSY = (408, 409, 425, 429)
-"""HTTP statuses that mean "try later", in addition to 500 and above."""
+"""HTTP statuses that mean "try later", like all from 500 on."""
 
 
 class Model:

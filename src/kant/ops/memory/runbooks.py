@@ -151,7 +151,7 @@ class Runbooks:
         return f"{larger[0]} is larger than in every plan that was learned" if larger else ""
 
     def learn(self, trace: TaskTrace) -> None:
-        """Learn a successful trace, but only up to the step before which someone else changed the facts of the task.
+        """Learn a successful trace, but only up to the step before which someone else changed facts about the task.
 
         Later choices in the trace were based on facts that no longer held.
         """

@@ -1,5 +1,5 @@
-"""The calendar: bookings of contiguous GPUs over windows of time. The result is a calendar that fits, or the bookings
-that collide.
+"""The calendar: bookings of contiguous GPUs over windows of time. Solving it gives a plan for all bookings, or the
+bookings that collide.
 
-The problem is static memory allocation: a buffer is a booking, its lifetime a time window, its bytes GPUs.
+The problem is that of static memory allocation: a booking is a buffer, its time window a lifetime, its GPUs bytes.
 """

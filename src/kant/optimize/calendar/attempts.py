@@ -1,6 +1,6 @@
-"""Attempts at a calendar: the search is repeated, with other orders, as long as there is budget.
+"""Attempts at a calendar: the search is repeated, with other orders of the bookings, while there is budget.
 
-A budget counts nodes of the search and never time, so the answer is the same on a busy machine.
+A budget counts search nodes, not time, so the answer is the same on a busy machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kant.optimize.calendar.sections import Numbers, Sections, sections_of
 
 @compiled_at_once
 def first_fit(s: Sections, order: Numbers, offsets: Numbers) -> int:
-    """Place pinned bookings first, the others in `order`, each as low as it fits; returns the GPUs that the plan needs.
+    """Place pinned bookings first, then the others in `order`, each as low as it fits. Returns the GPUs needed.
 
     Collisions between pinned bookings are not detected.
     """
@@ -55,7 +55,7 @@ def rank_of(order: Numbers) -> Numbers:
 
 
 SLICE = 20_000
-"""The limit of each attempt of the first tour, in search nodes. Every later tour has a limit higher by SLICE."""
+"""The limit of each attempt of the first tour, in search nodes. Each later tour's limit is higher by SLICE."""
 TOUR = 9
 """The number of attempts in a tour, which tries every combination of order and rule once."""
 DISTURBANCE = 0.3
@@ -80,8 +80,8 @@ class SearchBudget:
 
 @dataclass(slots=True)
 class Attempts:
-    """Attempts at one set of bookings, with the results of the search for each capacity. `nodes` counts the nodes
-    visited.
+    """Attempts at one set of bookings, and the results of the search for each capacity. `nodes` counts the visited
+    search nodes.
     """
 
     sections: Sections
@@ -94,7 +94,7 @@ class Attempts:
     def fit(self, capacity: int, budget: SearchBudget, most: int = 1 << 62) -> tuple[int, Numbers]:
         """Return FOUND with the offsets of a plan, NONE (no plan), or OPEN once `most` nodes or the budget are spent.
 
-        The start of an attempt takes time too, so each attempt is charged at least one node per booking.
+        Starting an attempt takes time, too, so each attempt is charged at least one node per booking.
         """
         if capacity not in self._ways:
             self._failed.clear()  # failures are kept for one capacity at a time
@@ -122,13 +122,13 @@ class Attempts:
             yield SLICE * (1 + n // TOUR), rank_of(order), rule
 
     def nodes_in(self, limit: float) -> int:
-        """The nodes that may be visited in `limit` deterministic seconds: more for fewer and shorter bookings."""
+        """The number of search nodes for `limit` deterministic seconds: more for fewer and shorter bookings."""
         bookings, width = self.sections.covers.shape
         steps = bookings + width + int((self.sections.last - self.sections.first).sum())
         return max(int(limit * STEPS / steps), 1)
 
     def first_fits(self) -> list[tuple[int, Numbers]]:
-        """For each of the orders, the number of GPUs that first fit needs and the offsets of its plan."""
+        """The number of GPUs that first fit needs, and the offsets of its plan, for each of the orders."""
         plans = []
         for size in self.sizes:
             offsets = np.zeros(len(self.sections.gpus), np.int64)

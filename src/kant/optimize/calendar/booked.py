@@ -1,4 +1,4 @@
-"""The bookings of a cluster at a time: running jobs, reservations, nodes out of service; and their collisions."""
+"""The bookings of a cluster at a time (running jobs, reservations, nodes out of service), and their collisions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Kind = Literal["running", "reserved", "booked", "maintenance"]
 class HeldGpus(NamedTuple):
     """GPUs of a job, or of a node out of service, from `start` until before `end` (microseconds; FOREVER: no end).
 
-    `held` has the GPUs of each node, by its index, as bits. `soft` maintenance lets running jobs finish. `inside` names
-    a job's reservation. A job that `yields` is preempted when a reservation begins. The kind `reserved` is the
-    reservation of a waiting job, `booked` a reservation made by a user.
+    `held` has the GPUs of each node, by node index, as a bit mask. Under `soft` maintenance running jobs may finish.
+    `inside` names a job's reservation. A job that `yields` is preempted when a reservation begins. The kind `reserved`
+    is the reservation of a waiting job, `booked` a reservation made by a user.
     """
 
     id: str
@@ -38,7 +38,7 @@ class HeldGpus(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """Two bookings (their indices) that hold the same GPUs of a node, as bits, from `since` on."""
+    """Two bookings (by index) that hold the same GPUs of a node from `since` on. `gpus` is a bit mask."""
 
     first: int
     second: int
@@ -50,7 +50,7 @@ class Collision(NamedTuple):
 def booked_in(
     state: ClusterState, now: int, end_of: Callable[[int], int], preempts: bool = False
 ) -> tuple[list[HeldGpus], list[str]]:
-    """The bookings of a state in order of their start, and the jobs that are omitted because they share GPUs.
+    """The bookings of a state in order of their start, and the jobs that are left out because they share GPUs.
 
     `end_of` returns the expected end of a running job, by its row. `preempts`: whether the profile preempts jobs.
     """
@@ -96,7 +96,7 @@ def _gpus_of(held: Allocation) -> tuple[tuple[int, int], ...]:
 
 
 def out_of_service(state: ClusterState, now: int) -> Iterator[HeldGpus]:
-    """Nodes that accept no jobs, and lost devices. A node with a drain deadline is free of jobs after the deadline."""
+    """Nodes that accept no jobs, and lost devices. A node with a drain deadline has no jobs after the deadline."""
     for index, node in enumerate(state.nodes):
         status, every = int(state.table[index, c.STATUS]), (1 << node.gpus) - 1
         if not node.name:

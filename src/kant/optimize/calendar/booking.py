@@ -17,9 +17,9 @@ class LineBooking:
     """A booking of `gpus` contiguous GPUs on a line, from the time `start` until before `end`.
 
     A line is a range of numbered GPUs: those of a node, an NVLink domain, a leaf or a row of racks. Times are whole
-    numbers of any unit. The number of the first booked GPU is a multiple of `alignment`. `offset` fixes this number, as
-    for a running job or a part of the line in maintenance; None: the solver chooses it. In its `gaps`, each from one
-    time until before another, the booking holds nothing, and other bookings may use its GPUs.
+    numbers in any unit. The number of the first booked GPU is a multiple of `alignment`. `offset` fixes this number, as
+    for a running job or maintenance of a part of the line; None: the solver chooses it. In its `gaps`, each a pair of
+    times (begin, end), the booking holds nothing, and other bookings may use its GPUs.
     """
 
     id: str

@@ -1,10 +1,10 @@
-"""The place of a reservation on a cluster: contiguous GPUs that are free for its whole window; or else the bookings in
-the way.
+"""The place of a reservation on a cluster: contiguous GPUs that are free for the reservation's whole window. If there
+are none, the bookings in the way.
 
-A line is the GPUs of one domain of the fabric, node after node, of one GPU model and one node size. A reservation that
-fits beside all bookings goes to the line where it leaves the fewest free GPUs, at the lowest position, without moves.
-If it fits nowhere, the calendar of each line is solved, and its reservations that have not begun may move; the line
-with the fewest moves wins. Running jobs, nodes out of service and reservations of other lines are fixed offsets.
+A line is the GPUs of one domain of the fabric, node after node, of one GPU model and one node size. If a reservation
+fits beside all bookings, it goes to the line where it leaves the fewest free GPUs, at the lowest position, and nothing
+moves. Otherwise the calendar of each line is solved, and its reservations that have not begun may move; the line with
+the fewest moves wins. Running jobs, nodes out of service and reservations of other lines keep their GPUs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.optimize.calendar.solve import solve
 LIMIT = 0.3
 """The limit of the search on one line, in deterministic seconds."""
 MOST_LINES = 32
-"""The maximum number of lines that are searched for a plan with moves of other reservations, the emptiest first."""
+"""The maximum number of lines searched for a plan in which other reservations move. The emptiest lines come first."""
 CLUSTER = "cluster"
 
 Held = Mapping[int, int]
@@ -34,8 +34,8 @@ Held = Mapping[int, int]
 class PlaceRequest:
     """`gpus` contiguous GPUs from `start` to before `end` (microseconds), in one domain of the level `within`.
 
-    If `within` is "", they are in one node if one is large enough, else anywhere on a line of the cluster. `model` ""
-    means any one model. `whole`: the reservation gets all GPUs of its nodes, and so possibly more than `gpus`.
+    If `within` is "", they are in one node if one is large enough, otherwise anywhere on a line of the cluster. `model`
+    "" means any single model. `whole`: the reservation gets all GPUs of its nodes, which may be more than `gpus`.
     """
 
     name: str
@@ -49,7 +49,7 @@ class PlaceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """GPUs that `who` holds over a time window. With a `request` they may be moved along their line."""
+    """GPUs that `who` holds over a time window. If there is a `request`, the GPUs may be moved along their line."""
 
     who: str
     start: int
@@ -63,8 +63,8 @@ class PlaceChoice:
     """The place of a reservation, or the bookings in the way.
 
     `held`: its GPUs; empty if there is no place. `moved` has the new places of other reservations. `collide` names
-    bookings of one line that do not all fit beside the reservation; `minimal` says that leaving out any one of them
-    would be enough. `later` is the first later start at which it fits without moves; -1 for none.
+    bookings of one line that do not all fit beside the reservation; if `minimal`, they fit once any one of them is left
+    out. `later` is the first later start at which it fits without moves; -1: there is none.
     """
 
     held: Held
@@ -146,7 +146,7 @@ def lines_of(spec: ClusterSpec, request: PlaceRequest) -> list[GpuLine]:
 
 
 def level_of(spec: ClusterSpec, request: PlaceRequest) -> str:
-    """The level of the lines: "node" if one node has enough GPUs, since a node is in one domain of every level."""
+    """The level of the lines: "node" if one node has enough GPUs (a node is in one domain of every level)."""
     widest = max((node.gpus for node in spec.nodes if not node.mig and request.model in ("", node.model)), default=0)
     if request.gpus <= widest or request.within == "node":
         return "node"
@@ -167,7 +167,7 @@ def _domain(spec: ClusterSpec, index: int, level: str) -> tuple[str, ...]:
 
 
 def _path(spec: ClusterSpec, index: int) -> tuple[tuple[str, ...], int]:
-    """The sort key of a node: nodes of one domain are adjacent, domains by name, nodes as the cluster lists them."""
+    """The sort key of a node. Nodes of one domain are adjacent; domains are sorted by name, nodes as in the cluster."""
     return _names(spec.nodes[index])[:3], index
 
 
@@ -175,7 +175,7 @@ def _path(spec: ClusterSpec, index: int) -> tuple[tuple[str, ...], int]:
 
 
 def _beside(lines: Sequence[GpuLine], request: PlaceRequest, taken: Iterable[Taken]) -> tuple[GpuLine, int] | None:
-    """The line and place where the request fits without moves: the fullest such line, the first of equals."""
+    """The line and position where the request fits without moves: of such lines the fullest, and then the first."""
     busy: dict[int, int] = {}
     for each in taken:
         if each.start < request.end and request.start < each.end:
@@ -203,7 +203,7 @@ def _first_free(line: GpuLine, blocked: set[int], gpus: int, step: int) -> int |
 
 
 def alignment(line: GpuLine, request: PlaceRequest) -> int:
-    """The alignment of a reservation: a node's GPUs if the reservation takes whole nodes or several, else 1."""
+    """The alignment of a reservation: the GPUs of a node if it takes whole nodes or several nodes, otherwise 1."""
     return line.width if request.whole or request.gpus > line.width else 1
 
 
@@ -222,7 +222,7 @@ def _later(lines: Sequence[GpuLine], request: PlaceRequest, taken: Sequence[Take
 def _moving(
     spec: ClusterSpec, lines: Sequence[GpuLine], request: PlaceRequest, taken: Sequence[Taken], now: int
 ) -> PlaceChoice:
-    """The place with the fewest moves of others, or the bookings in the way on the line with the fewest of them."""
+    """The place with the fewest moves of others; or the bookings in the way, on the line with the fewest of them."""
     best: PlaceChoice | None = None
     worst: PlaceChoice | None = None
     later = _later(lines, request, taken)
@@ -257,7 +257,7 @@ def _load(line: GpuLine, each: Taken, request: PlaceRequest) -> int:
 def _calendar(
     line: GpuLine, request: PlaceRequest, taken: Sequence[Taken], free: Mapping[str, list[GpuLine]], now: int
 ) -> tuple[list[LineBooking], list[str], list[int]]:
-    """The calendar of a line: its bookings, the owner of each, and its present place (-1: the new reservation).
+    """The calendar of a line: its bookings, the owner of each, and its present position (-1: the new reservation).
 
     `free` lists, for each reservation that may move, the lines on which it may be.
     """

@@ -1,12 +1,12 @@
-"""The file of a calendar: a CSV table with a header, plain or gzip, one booking a row.
+"""The file of a calendar: a CSV table with a header, plain or gzip, one booking per row.
 
 id,start,end,gpus,alignment,offset,gaps
 pretrain,0d,5d,256,8,,2d-2d6h
 serving,8h,7d,64,,0,
 
-Times are durations after time zero, such as 1d8h. Empty cells and absent columns mean: aligned to 1, placed freely, no
-gaps. Files of MiniMalloc (`id,lower,upper,size`) are read as well; their times are whole numbers. A file that holds
-several calendars has a column `instance`.
+Times are durations after time zero, such as 1d8h. An empty cell or a missing column means: alignment 1, no fixed
+offset, no gaps. Files of MiniMalloc (`id,lower,upper,size`) can be read as well; their times are whole numbers. A file
+with several calendars has a column `instance`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Otherwise = TypeVar("Otherwise", int, None)
 
 
 class CalendarFile(NamedTuple):
-    """The bookings of one calendar; `timed` if its times are microseconds and not plain numbers."""
+    """The bookings of one calendar. `timed`: times are microseconds; otherwise plain numbers."""
 
     bookings: tuple[LineBooking, ...]
     timed: bool
@@ -77,7 +77,7 @@ def read_calendar(path: Path, instance: str | None = None) -> CalendarFile:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, each with its line number."""
+    """The non-empty rows, each with its line number."""
     with open_text(path) as stream:
         reader = csv.reader(stream.read().splitlines())
     try:

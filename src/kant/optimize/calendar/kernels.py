@@ -1,16 +1,16 @@
-"""The search for a plan: a depth-first search over canonical placements, with bounds by section.
+"""The compiled search for a plan: a depth-first search over canonical placements, with bounds by section.
 
 In a plan with the least sum of offsets every booking rests on GPU 0 or on another booking, as low as its alignment and
 the pinned bookings allow. Such plans are built from below. A booking is *open* until it is placed, and `low` is a lower
-bound of its offset. The lowest `low` in a section is its floor. A choice is made in one section: either one of its
-bookings begins at the floor, or none of them does. So the alternatives are these bookings, one by one, and finally that
-all of them are lifted above the floor. Only sections are chosen in which no booking at the floor has another one below
-it that overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked, each at its
-`low` or above; a stack that exceeds the capacity fails. (On one machine with release dates this order gives the least
-makespan, so no plan is lost.) - Dominance: a lifted booking needs another below it, since it could fall otherwise; of
-equal bookings (twins) the first is placed first. - A failed part is remembered by its open bookings and the `low` of
-each, across restarts, too. - Parts of the calendar that no longer share an open booking are searched separately: a
-failure in one goes back to the last choice that concerned it.
+bound of its offset. The lowest `low` in a section is the section's floor. A choice is made in one section: either one
+of its bookings begins at the floor, or none does. So the alternatives are these bookings, one by one, and finally that
+all of them are lifted above the floor. A section is chosen only if no booking at its floor has a lower one that
+overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked, each at its `low` or
+above. If the stack exceeds the capacity, the node fails. (On one machine with release dates this order gives the least
+makespan, so no plan is lost.) - Dominance: a lifted booking needs another booking below it, since it could fall
+otherwise. Of equal bookings (twins) the first is placed first. - A failed part is remembered by its open bookings and
+their `low`, across restarts, too. - Parts of the calendar that no longer share an open booking are searched separately:
+a failure in one of them goes back to the last choice that concerned it.
 
 Sources: M. D. Moffitt, MiniMalloc, ASPLOS 2023 (canonical solutions, sections, dominance); the choice of a section, the
 stacked bound and the memory of failures are ours. Pinned bookings, alignment and gaps are part of the search.
@@ -25,7 +25,7 @@ from kant.optimize.calendar.sections import Numbers, Sections
 from kant.placement.fits import mixed
 
 FOUND, OPEN, NONE = 1, 0, -1
-"""The results of a search, in this order: a plan is in `offsets`; the limit was reached; there is no plan."""
+"""The results of a search, in this order: a plan is in `offsets`; the limit was reached; no plan exists."""
 
 NEVER = 1 << 60
 
@@ -41,7 +41,7 @@ FEWEST, TIGHTEST, LOWEST = range(3)
 
 @inlined
 def lowest(s: Sections, is_open: Numbers, i: int, since: int) -> int:
-    """The least offset from `since` on at which booking i is aligned and clear of open pinned ones; or NEVER."""
+    """The least offset, from `since` on, at which booking i is aligned and clear of open pinned bookings; or NEVER."""
     if s.pinned[i] >= 0:
         return int(s.pinned[i]) if since <= s.pinned[i] else NEVER
     step = s.alignment[i]
@@ -55,7 +55,7 @@ def lowest(s: Sections, is_open: Numbers, i: int, since: int) -> int:
 
 @inlined
 def reopen(s: Sections, frames: Numbers, depth: int, is_open: Numbers, crossing: Numbers) -> int:
-    """Undo the placement of a frame; returns the number of reopened bookings, 0 or 1."""
+    """Undo the placement of a frame. Returns the number of reopened bookings: 0 or 1."""
     i = frames[depth, PLACED]
     if i < 0:
         return 0
@@ -81,9 +81,9 @@ def stack(
     s: Sections, listed: Numbers, count: int, low: Numbers, begin: int, end: int, capacity: int, floor: Numbers,
     height: Numbers, undercut: Numbers,
 ) -> int:  # fmt: skip
-    """Stack the listed bookings, which are in order of `low`; returns a section that exceeds the capacity, or -1.
+    """Stack the listed bookings, which are sorted by `low`. Returns a section that exceeds the capacity, or -1.
 
-    Fills `floor` and `height` by section, and `undercut`: whether a booking has a lower one that overlaps it in time.
+    Fills `floor` and `height` by section, and `undercut`: whether a lower booking overlaps the booking in time.
     """
     for k in range(begin, end):
         floor[k] = -1
@@ -116,7 +116,7 @@ def choose_section(
     s: Sections, listed: Numbers, count: int, low: Numbers, rest: Numbers, is_open: Numbers, begin: int, end: int,
     capacity: int, floor: Numbers, height: Numbers, undercut: Numbers, comers: Numbers, rule: int,
 ) -> int:  # fmt: skip
-    """The section of the next choice: no booking at its floor is undercut. The lowest section always qualifies."""
+    """The section of the next choice: no booking at its floor may be undercut. The lowest section qualifies."""
     for k in range(begin, end):
         comers[k] = 0
     for x in range(count):
@@ -146,10 +146,10 @@ def choose_section(
 
 @inlined
 def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, capacity: int, lifted: Numbers) -> bool:
-    """Fill `lifted`: the least offsets in section k if no booking begins at its floor; False if that is infeasible.
+    """Fill `lifted`: the least offsets in section k if no booking begins at its floor. Returns False if infeasible.
 
-    A booking that is lifted from the floor must rest on another booking: one outside the section that reaches above the
-    floor, or one of the section. Also, another booking must overlap its old place; otherwise it could fall back.
+    A lifted booking must rest on another booking: one outside the section that reaches above the floor, or one of the
+    section. Also, another booking must overlap its old position, since it could fall back otherwise.
     """
     floor = NEVER
     for i in range(s.gpus.shape[0]):
@@ -196,7 +196,7 @@ def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, cap
 
 @inlined
 def order_by_low(low: Numbers, in_order: Numbers) -> None:
-    """Sort the bookings by `low`; they are nearly sorted already."""
+    """Sort the bookings by `low`. They are almost sorted already."""
     for x in range(1, in_order.shape[0]):
         i, y = in_order[x], x - 1
         while y >= 0 and low[in_order[y]] > low[i]:
@@ -235,7 +235,7 @@ def list_choices(
     s: Sections, listed: Numbers, count: int, low: Numbers, rest: Numbers, is_open: Numbers, k: int, floor: int,
     rank: Numbers, choices: Numbers, begin: int,
 ) -> int:  # fmt: skip
-    """List the bookings that may begin at the floor of section k, by rank, from `begin` on; returns the end."""
+    """List the bookings that may begin at the floor of section k, by rank, from index `begin` on. Returns the end."""
     stop = begin
     for x in range(count):
         i = listed[x]
@@ -281,8 +281,8 @@ def search(
 ) -> int:
     """Search for a plan within `capacity`; returns FOUND with `offsets` filled, NONE, or OPEN after `limit` nodes.
 
-    `rank` orders alternatives, `rule` chooses sections. `failed` [slots, 2] is the memory of failures for this
-    capacity: zeros at first, and kept from call to call. `count` [1] grows by the nodes that were visited.
+    `rank` orders alternatives; `rule` chooses sections. `failed` [slots, 2] is the memory of failures for this
+    capacity: zeros at first, then kept between calls. `count` [1] grows by the number of visited nodes.
     """
     n, width = s.covers.shape
     slots = failed.shape[0]

@@ -13,7 +13,7 @@ from kant.optimize.calendar.choose import Taken
 def occupied(state: ClusterState, now: int, preempts: bool) -> list[Taken]:
     """The GPUs of running jobs until their time limits, and nodes and GPUs that are out of service.
 
-    Jobs in reservations are left out, because the caller adds the reservations themselves. If the profile `preempts`,
+    Jobs in reservations are left out, since the caller adds the reservations themselves. If the profile `preempts`,
     preemptible jobs are left out, too.
     """
     found = []

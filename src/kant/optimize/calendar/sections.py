@@ -16,8 +16,8 @@ Numbers = NDArray[np.int64]
 class Sections(NamedTuple):
     """The input of the compiled search: bookings are rows, in the given order.
 
-    A *section* is the time between two successive begins or ends of bookings. A section whose bookings all occur
-    together in a neighbouring one adds no constraint and is left out.
+    A *section* is the time between two successive begins or ends of bookings. If all bookings of a section occur
+    together in a neighbouring one, the section adds no constraint and is left out.
     """
 
     gpus: Numbers
@@ -90,5 +90,5 @@ def _joined(lists: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
 
 
 def peak(sections: Sections) -> int:
-    """The largest number of GPUs booked at one time: a lower bound of the capacity."""
+    """The largest number of GPUs that are booked at the same time: a lower bound on the capacity."""
     return int((sections.covers * sections.gpus[:, None]).sum(axis=0).max())

@@ -16,15 +16,15 @@ from kant.optimize.calendar.kernels import FOUND, NONE
 from kant.optimize.calendar.sections import Numbers, peak, sections_of
 
 TRIAL = 2 * TOUR * SLICE
-"""The limit in nodes for the question whether bookings still collide after some are left out."""
+"""The limit, in search nodes, for deciding whether bookings still collide after some are left out."""
 
 
 def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudget) -> tuple[tuple[int, ...], bool]:
-    """The rows of bookings that do not fit together, and whether this set is known to be minimal.
+    """The rows of bookings that do not fit together, and whether they are known to be a minimal set.
 
     Groups of bookings are left out while the others still collide, large groups first: the deletion filter of J. W.
-    Chinneck and E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. Bookings stay in the set if the search cannot
-    decide; when the budget is spent, the set stays as it is.
+    Chinneck and E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. If the search cannot decide, the bookings stay
+    in the set; once the budget is used up, the set stays as it is.
     """
     pinned = pinned_collision(bookings, capacity)
     if pinned:
@@ -52,7 +52,7 @@ def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudg
 
 
 def _overload(bookings: Sequence[LineBooking], capacity: int) -> list[int] | None:
-    """The fewest bookings of one time that exceed the capacity together; None if no such bookings exist."""
+    """The smallest set of bookings that exceed the capacity at one time; None if there is no such set."""
     sections = sections_of(bookings)
     best: list[int] | None = None
     for k in range(sections.covers.shape[1]):
@@ -85,29 +85,29 @@ NODES = 10_000_000_000
 """The default limit of a search, in nodes."""
 
 SHARE = 0.8
-"""The share of the nodes for the question whether the calendar fits. The rest is for the answer if it does not."""
+"""The share of the search nodes spent on whether the calendar fits. The rest is for the answer if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The result for a calendar on a line of `capacity` GPUs.
 
-    `fits`: `offsets` is a plan, from any of the searches. `infeasible`: there is none, and `collide` has bookings
-    (rows) that do not fit together; `minimal` says that they fit once any one of them is left out. `unknown`: no plan
-    was found within the limit, and it is not proven that there is none: `lower_bound` <= `capacity` < `needed`. Unless
-    the calendar fits, `offsets` is a plan for the shortest longer line that was found.
+    `fits`: `offsets` is a plan. `infeasible`: there is no plan, and `collide` has bookings (rows) that do not fit
+    together; if `minimal`, they fit once any one of them is left out. `unknown`: no plan was found within the limit,
+    and none is proven impossible: `lower_bound` <= `capacity` < `needed`. Unless the calendar fits, `offsets` is a plan
+    for the shortest longer line that was found.
     """
 
     status: Status
     capacity: int
     needed: int
-    """The GPUs that a line needs for the plan `offsets`."""
+    """The number of GPUs that the plan `offsets` needs."""
     offsets: tuple[int, ...]
     """The first GPU of each booking; empty if bookings with a given offset collide."""
     lower_bound: int
-    """No smaller capacity holds the calendar."""
+    """It is proven that no smaller capacity holds the calendar."""
     first_fit: int
-    """The GPUs that first fit needs, if it takes the bookings with the most GPUs first."""
+    """The number of GPUs that first fit needs if the bookings with the most GPUs are placed first."""
     nodes: int
     """The number of search nodes visited."""
     collide: tuple[int, ...] = ()
@@ -117,8 +117,8 @@ class Answer:
 def solve(bookings: Sequence[LineBooking], capacity: int, nodes: int = NODES, limit: float = math.inf) -> Answer:
     """Fit the bookings on a line of `capacity` GPUs.
 
-    The answer may be `unknown` after `nodes` nodes of the search, or after `limit` deterministic seconds, each about
-    one core-second of work counted in nodes. Raises InputError if nothing is booked, or the capacity is out of range.
+    The answer may be `unknown` after `nodes` search nodes, or after `limit` deterministic seconds (counted in nodes;
+    each is about one core-second). Raises InputError if nothing is booked, or the capacity is out of range.
     """
     if not 1 <= capacity <= LARGEST:
         raise InputError("the capacity", f"from 1 to {LARGEST:,} GPUs", capacity)
@@ -147,7 +147,7 @@ def solve(bookings: Sequence[LineBooking], capacity: int, nodes: int = NODES, li
 
 
 def solve_least(bookings: Sequence[LineBooking], nodes: int = NODES, limit: float = math.inf) -> Answer:
-    """The plan on the shortest line found: the shortest possible if `needed` is `lower_bound`.
+    """The plan on the shortest line found. The line is the shortest possible if `needed` equals `lower_bound`.
 
     The search ends after `nodes` or `limit`, as in `solve`. Raises InputError if nothing is booked.
     """

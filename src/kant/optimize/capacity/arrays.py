@@ -29,7 +29,7 @@ class TaskArrays(NamedTuple):
 
 
 def tasks_of(instance: Instance) -> tuple[TaskArrays, int, int]:
-    """The arrays, the first release, and the number of ticks from there to the last deadline."""
+    """The arrays, the first release, and the number of ticks from the first release to the last deadline."""
     rows = flat(instance)
     n = len(rows)
     zero = min(process.release for process, _ in rows)

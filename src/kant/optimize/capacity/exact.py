@@ -1,4 +1,4 @@
-"""CP-SAT for plans: the optimum of small instances, and better starts for the tasks around a peak."""
+"""CP-SAT for capacity plans: the optimum of small instances, and better starts for the tasks around a peak."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHOLE = 200
 FREE = 80
 """The number of free tasks in a window around a peak."""
 EFFORT = 2.0
-"""Deterministic seconds for an instance; a window gets a tenth of them."""
+"""Deterministic seconds of the solver for a whole instance. A window gets a tenth of them."""
 
 
 def is_there() -> bool:
@@ -35,7 +35,7 @@ def is_small(planning: Planning) -> bool:
 
 
 def polish(planning: Planning, windows: int, limit: float = math.inf, seed: int = 0) -> None:
-    """Solve a small instance whole, or free the tasks around a peak `windows` times. May raise the proven bound.
+    """Solve a small instance as a whole, or free the tasks around a peak `windows` times. May raise the proven bound.
 
     The solver stops after `limit` deterministic seconds.
     """
@@ -61,7 +61,7 @@ def polish(planning: Planning, windows: int, limit: float = math.inf, seed: int 
 
 
 def solve_free(planning: Planning, free: NDArray[np.bool_], effort: float, seed: int = 0) -> float:
-    """Solve for the starts of the free tasks with all others fixed; update the plan if the result is cheaper.
+    """Solve for the starts of the free tasks, with all others fixed. Update the plan if the result is cheaper.
 
     The solver stops after `effort` deterministic seconds. Returns the deterministic seconds spent.
     """

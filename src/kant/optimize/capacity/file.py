@@ -6,7 +6,7 @@
                 "tasks": [{"id": "prepare", "duration": "30m", "demand": {"gpus": 1}},
                           {"id": "train", "duration": "2h", "demand": {"gpus": 64}, "after": ["prepare"]}]}]}
 
-Without `tick` all times are whole numbers. A process with `every` is repeated `times` times, as `nightly.0` and so on.
+Without `tick` all times are whole numbers. With `every` a process occurs `times` times, as `nightly.0` and so on.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class PlanFile(msgspec.Struct):
 
 
 def read_instance(path: Path, format: str | None = None, deadline: float = 1.0) -> Instance:
-    """Read an instance from a file: `json`, or `psplib` with a deadline as a multiple of its critical path.
+    """Read an instance from a file: `json`, or `psplib` with a deadline that is a multiple of its critical path.
 
-    Without a format, the file name decides. Raises InputError with the file and the error in it.
+    Without a format, the file name decides. Raises InputError that names the file and the error.
     """
     if format is None:
         format = "psplib" if path.suffix in (".sm", ".rcp") else "json"
@@ -119,7 +119,7 @@ def instance_json(instance: Instance) -> str:
 
 
 def by_day(instance: Instance, plan: CapacityPlan) -> list[dict[str, int]]:
-    """The peaks of each day of 24 hours after time zero; empty if ticks are plain numbers."""
+    """The peaks of each day (24 hours, counted from time zero) by resource; empty if ticks are plain numbers."""
     if not instance.tick_us:
         return []
     day = max(parse_duration("1d") // instance.tick_us, 1)
@@ -159,7 +159,7 @@ def _from_json(text: str) -> Instance:
 
 
 def _ticks(time: Time, tick: int, where: str, up: bool = False) -> int:
-    """A time in whole ticks, rounded up or down. Callers choose the direction in which a plan in ticks stays valid."""
+    """A time in whole ticks, rounded up or down: callers choose the direction that keeps a plan in ticks valid."""
     if isinstance(time, int) and (time == 0 or not tick):
         return time
     if isinstance(time, int) or not tick:
@@ -172,7 +172,7 @@ def _ticks(time: Time, tick: int, where: str, up: bool = False) -> int:
 
 
 def _from_psplib(text: str, factor: float) -> Instance:
-    """A project of PSPLIB (R. Kolisch, A. Sprecher, EJOR 96, 1997): one process, every unit of a peak costs 1."""
+    """A project of PSPLIB (R. Kolisch, A. Sprecher, EJOR 96, 1997) as one process. A unit of a peak costs 1."""
     lines = text.splitlines()
 
     def rows(title: str, skip: int) -> list[tuple[int, list[int]]]:

@@ -1,4 +1,4 @@
-"""An instance from past jobs: how many nodes would have kept all waits below a limit."""
+"""An instance from past jobs: it asks how many nodes would have kept all waits below a limit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class JobRun(NamedTuple):
 
 
 class JobsAsInstance(NamedTuple):
-    """The instance: a process of one task for each job, a resource for each GPU model, counted in GPUs.
+    """The instance: each job is a process of one task; each GPU model is a resource, counted in GPUs.
 
-    `node_gpus` has the GPUs of a node of each resource, `left_out` the jobs without GPUs or with an unknown run time.
+    `node_gpus` has the GPUs per node of each resource; `left_out`, the jobs without GPUs or with unknown run time.
     """
 
     instance: Instance
@@ -35,11 +35,11 @@ class JobsAsInstance(NamedTuple):
 
 
 def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int) -> JobsAsInstance:
-    """The instance of these jobs. Each may start up to `wait` microseconds after its arrival, or later if it still ends
-    by its due time. Run times are rounded up to ticks.
+    """The instance of these jobs. A job may start up to `wait` microseconds after its arrival, or later if it still
+    ends by its due time. Run times are rounded up to ticks.
 
-    A job counts for its most preferred GPU model in the cluster, or for the model with the most GPUs. A pod of more
-    than half a node counts as a whole node: no other such pod fits next to it.
+    A job uses its most preferred GPU model in the cluster; without a preference, the model with the most GPUs. A pod of
+    more than half a node counts as a whole node, since no other such pod fits beside it.
     """
     total, sizes = Counter[str](), dict[str, Counter[int]]()
     for node in cluster.nodes:
@@ -72,7 +72,7 @@ def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int)
 
 
 def _gpus(job: Job, node: int) -> int:
-    """The GPUs that a job counts as, on nodes of `node` GPUs."""
+    """The number of GPUs for which a job counts on nodes of `node` GPUs."""
     found = 0
     for group in job.groups:
         gpus, milli = group.demand.gpus, group.demand.milli

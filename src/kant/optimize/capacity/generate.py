@@ -1,4 +1,4 @@
-"""Instances by a seed: processes of tasks with local precedence, like workflows of a cluster."""
+"""Random instances from a seed: processes of tasks with local precedence, like workflows of a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_BACK, LINK = 6, 0.3
 
 
 def generate(tasks: int, resources: int = 4, seed: int = 0) -> Instance:
-    """About `tasks` tasks in processes of about 20; the deadline of each process allows twice its longest path.
+    """About `tasks` tasks in processes of about 20. The deadline of a process allows twice its longest path.
 
     Durations and demands are from 1 to 10, a task uses a resource with probability 0.6, and costs are from 1 to 5.
     """

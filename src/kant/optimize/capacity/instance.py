@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from kant.model.errors import InputError
 
 MOST = 1 << 20
-"""The maximum time, demand and cost: a plan's cost stays far below 2^63."""
+"""The maximum time, demand and cost. It keeps a plan's cost far below 2^63."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of which a fixed amount, its peak use, is reserved. `cost` is the cost of one unit of that amount."""
+    """A resource of which the peak use is reserved. `cost` is the cost of one reserved unit."""
 
     name: str
     cost: int = 1
@@ -46,7 +46,7 @@ class Instance:
     resources: tuple[Resource, ...]
     processes: tuple[Process, ...]
     tick_us: int = 0
-    """Microseconds of one tick; 0 if a tick is just a number."""
+    """Microseconds in a tick; 0 if ticks are plain numbers."""
 
     def __post_init__(self) -> None:
         names = [resource.name for resource in self.resources]

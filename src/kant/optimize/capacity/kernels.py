@@ -1,8 +1,8 @@
 """The compiled search for starts of tasks: insertion where peaks grow least, and repair of ticks above a target.
 
-Both work towards *targets*: one peak for each resource. Use above a target is overload; a plan without overload costs
-at most as much as the targets. A good start adds little squared overload (squared to spread it out); ties go to the
-start with less usage.
+Both work towards *targets*: a peak for each resource. Use above a target is overload. A plan without overload costs at
+most as much as the targets. A good start of a task adds little squared overload (squared to spread it out). Of equal
+starts, the one with less usage is chosen.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kant.optimize.capacity.arrays import Numbers, TaskArrays
 from kant.placement.fits import mixed
 
 LEVELLING = 1e-3
-"""The weight of a unit of use at the target, relative to a unit of squared overload."""
+"""The weight of a unit of use at the target, relative to that of a unit of squared overload."""
 STEP = 200
-"""The cost of a step of repair, in addition to the entries of `usage` that it reads."""
+"""The cost of a repair step, besides the entries of `usage` that it reads."""
 
 Profile = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ def put(s: TaskArrays, i: int, start: int, sign: int, usage: Numbers) -> None:
 
 @inlined
 def price(s: TaskArrays, i: int, low: int, high: int, usage: Numbers, target: Numbers, prices: Profile) -> None:
-    """Fill `prices` by tick from `low` to before `high`: the overload that task i would add there."""
+    """Fill `prices` by tick, from `low` to before `high`: the overload that task i would add in the tick."""
     for t in range(low, high):
         prices[t] = 0.0
     for r in range(usage.shape[0]):
@@ -54,7 +54,7 @@ def price(s: TaskArrays, i: int, low: int, high: int, usage: Numbers, target: Nu
 def cheapest(
     s: TaskArrays, i: int, low: int, high: int, tabu: int, usage: Numbers, target: Numbers, prices: Profile, draw: int
 ) -> int:
-    """The cheapest start from `low` to `high`, except `tabu`; ties go to the first from a random one on."""
+    """The cheapest start from `low` to `high`, except `tabu`. Ties go to the first one after a random start."""
     duration = s.duration[i]
     price(s, i, low, high + duration, usage, target, prices)
     total = 0.0
@@ -90,7 +90,7 @@ def overload_of(s: TaskArrays, i: int, start: int, usage: Numbers, target: Numbe
 def insert(
     s: TaskArrays, p: int, starts: Numbers, usage: Numbers, target: Numbers, prices: Profile, grow: bool, draw: int
 ) -> int:
-    """Insert the tasks of process p, one by one; `grow` raises targets to the new peaks. Returns the overload added."""
+    """Insert the tasks of process p, one by one. `grow` raises targets to the new peaks. Returns the added overload."""
     total = 0
     for i in range(s.tasks_from[p], s.tasks_from[p + 1]):
         low = s.earliest[i]
@@ -124,7 +124,7 @@ def choose(
     left: Numbers, n: int, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
     filled: Profile, target: Numbers,
 ) -> int:  # fmt: skip
-    """The index in `left`, from n on, of the process with the highest score; ties go to the first process."""
+    """The index in `left`, from n on, of the process with the highest score; of equal scores, the first process."""
     best, chosen = 0.0, -1
     for x in range(n, left.shape[0]):
         p = left[x]
@@ -145,10 +145,10 @@ def insert_chosen(
     s: TaskArrays, movable: Numbers, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
     starts: Numbers, usage: Numbers, target: Numbers,
 ) -> None:  # fmt: skip
-    """Insert the processes, at each step the one with the highest score given those already inserted.
+    """Insert the processes, at each step the one with the highest score, given those already inserted.
 
-    `known` has the features of each process, its work first; `shares` the division of its cost among resources;
-    `windows` its release and deadline. `target` grows to the peaks; `starts` and `usage` are filled.
+    `known` has the features of each process, of which work is the first; `shares` has the shares of the resources in
+    its cost; `windows` has its release and deadline. `target` grows to the peaks; `starts` and `usage` are filled.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
     filled = np.zeros((usage.shape[0], usage.shape[1] + 1), np.float64)
@@ -164,7 +164,7 @@ def insert_chosen(
 
 @inlined
 def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
-    """A flat index into `usage` at which a target is exceeded, the first from a random one on; -1 if there is none."""
+    """A flat index into `usage` where a target is exceeded: the first after a random index; -1 if there is none."""
     width = usage.shape[1]
     size = usage.shape[0] * width
     at = draw % size
@@ -177,7 +177,7 @@ def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
 
 @inlined
 def active(s: TaskArrays, r: int, t: int, starts: Numbers, open_from: Numbers, opened: Numbers, draw: int) -> int:
-    """A task in `opened` that uses resource r at tick t, the first from a random one on; -1 if there is none."""
+    """A task in `opened` that uses resource r at tick t: the first after a random one; -1 if there is none."""
     count = open_from[t + 1] - open_from[t]
     for x in range(count):
         i = opened[open_from[t] + (draw + x) % count]
@@ -190,7 +190,7 @@ def active(s: TaskArrays, r: int, t: int, starts: Numbers, open_from: Numbers, o
 def push(s: TaskArrays, i: int, start: int, starts: Numbers, usage: Numbers, target: Numbers, kept: Numbers) -> int:
     """Start task i at `start`, and shift the tasks of its process as needed; returns the overload added.
 
-    `kept` receives the former starts of the process. Shifted tasks move as little as possible.
+    `kept` receives the process's former starts. Shifted tasks move as little as possible.
     """
     p = s.process[i]
     change = 0
@@ -229,14 +229,14 @@ def repair(
     s: TaskArrays, starts: Numbers, usage: Numbers, target: Numbers, open_from: Numbers, opened: Numbers,
     steps: int, seed: int, heat: float, work: Numbers,
 ) -> int:  # fmt: skip
-    """Move tasks away from ticks above a target, until there are none; returns the remaining overload.
+    """Move tasks away from ticks above a target, until there are none. Returns the remaining overload.
 
     A step moves a task that is active at such a tick to the cheapest start that its neighbours allow, or to the
-    cheapest start of all, pushing the neighbours; or it reinserts the whole process. A change that adds overload is
-    kept with a probability that falls with the overload, and with `heat`, which cools to zero over the steps (simulated
-    annealing). `opened[open_from[t]:open_from[t + 1]]` are the movable tasks that may be active at tick t. `work` [1]
-    grows by the number of entries of `usage` that are read: a measure of cost that does not depend on the load of the
-    machine. Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.
+    cheapest start of all while pushing the neighbours, or it reinserts the whole process. A change that adds overload
+    is kept with a probability that falls with the added overload, and rises with `heat`, which cools to zero over the
+    steps (simulated annealing). `opened[open_from[t]:open_from[t + 1]]` are the movable tasks that may be active at
+    tick t. `work` [1] grows by the number of entries of `usage` read: a measure of cost that does not depend on the
+    load of the machine. Source: min-conflicts, S. Minton et al., Artificial Intelligence 58, 1992.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
     kept = np.zeros(starts.shape[0], np.int64)

@@ -1,4 +1,4 @@
-"""A learned order of insertion: each step chooses a process by a weighted sum of its features."""
+"""A learned order of insertion: at each step, a weighted sum of features chooses the next process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kant.optimize.capacity.planning import Planning
 
 @dataclass(frozen=True, slots=True)
 class LearnedInsertion:
-    """The process with the highest score is inserted next, each of its tasks at the start that adds least to the peaks.
+    """The process with the highest score is inserted next; each of its tasks starts where it adds least to the peaks.
 
-    The score is the sum of these fields, except `allowance`, each multiplied by its feature. Work, slack and length are
-    relative to the means of the instance. Choosing processes step by step by a learned score is the idea of iScheduler
-    (arXiv 2602.06064); its network is left out, and the features are ours. The study
-    `benchmarks.studies.capacity_learned` found the defaults.
+    The score is the sum of the products of these fields, except `allowance`, and the features that they name. Work,
+    slack and length are relative to the means of the instance. Choosing processes step by step by a learned score is
+    the idea of iScheduler (arXiv 2602.06064); its neural network is left out, and the features are ours. The defaults
+    are from the study `benchmarks.studies.capacity_learned`.
     """
 
     crowd: float = 0.3398
-    """How much of the targets inserted tasks already use, for the process's resources and in its window."""
+    """How much of the targets the inserted tasks already use, for the process's resources within its window."""
     pressure: float = 1.0882
     """The feature `crowd` multiplied by the feature `work`."""
     work: float = 0.5732
@@ -38,7 +38,7 @@ class LearnedInsertion:
     tallest: float = -0.1223
     """The largest demand x resource cost of a task of the process, relative to the largest of all tasks."""
     allowance: float = -0.1264
-    """How far above the lower bounds the targets begin, as a share of the bounds. Use below a target costs nothing."""
+    """How far the initial targets are above the lower bounds, as a share of the bounds. Use below a target is free."""
 
     def insert(self, planning: Planning) -> None:
         """Insert the movable processes around the tasks that are already planned."""
@@ -51,8 +51,8 @@ class LearnedInsertion:
 
 
 def features(tasks: TaskArrays, horizon: int) -> tuple[Numbers, Profile, Profile]:
-    """Return for each process its window, its features (`work` and the following), and the shares of the resources in
-    its cost."""
+    """Return for each process its window, its features (`work` and the following fields), and the shares of the
+    resources in its cost."""
     count, width = len(tasks.tasks_from) - 1, max(horizon, 1)
     windows = np.tile(np.array([0, 1], np.int64), (count, 1))
     known, shares = np.zeros((count, 6)), np.zeros((count, len(tasks.cost)))

@@ -14,12 +14,12 @@ from kant.optimize.capacity.instance import Instance, Starts, cost_of, flat, pea
 
 @compiled_at_once
 def energy_bounds(s: TaskArrays, horizon: int, begins: Numbers, steps: Numbers, bounds: Numbers) -> None:
-    """Fill `bounds` by resource: the maximum, over spans of time, of the work due in the span divided by its length.
+    """Fill `bounds` by resource: the maximum, over spans of time, of work that must run in the span / its length.
 
     A task that may start from `earliest` to `latest` spends at least max(0, min(m, b - max(a, latest))) ticks in the
-    span [a, b), where m is the rest of the task after a if it starts as early as possible (energetic reasoning: P.
+    span [a, b), where m is what is left of the task after a if it starts as early as possible (energetic reasoning: P.
     Baptiste, C. Le Pape, W. Nuijten, Annals of OR 92, 1999). In spans of one tick these are the compulsory parts. Spans
-    begin at `begins`. `steps` [horizon + 2] is scratch.
+    begin at the ticks `begins`. `steps` [horizon + 2] is scratch memory.
     """
     for r in range(bounds.shape[0]):
         bounds[r] = 0
@@ -44,12 +44,12 @@ def energy_bounds(s: TaskArrays, horizon: int, begins: Numbers, steps: Numbers, 
 LONGEST = 100_000
 """The maximum number of ticks from the first release to the last deadline."""
 MOST_SPANS = 2_000
-"""The maximum number of times at which spans for bounds begin."""
+"""The maximum number of ticks at which spans for the bounds begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """The start of each task, the resulting peak of each resource, and lower bounds for all plans."""
+    """The start of each task in ticks, the resulting peak of each resource in units, and lower bounds for any plan."""
 
     starts: Starts
     peaks: dict[str, int]
@@ -65,7 +65,7 @@ class CapacityPlan:
 
 @dataclass(slots=True)
 class Planning:
-    """One instance as arrays, and the best plan so far."""
+    """An instance as arrays, and the best plan so far."""
 
     instance: Instance
     tasks: TaskArrays
@@ -77,11 +77,11 @@ class Planning:
     movable: Numbers
     """By process: whether its tasks may be moved."""
     proven: int = 0
-    """A lower bound of the cost, proven by a solver."""
+    """A lower bound on the cost, proven by a solver."""
 
     @property
     def peaks(self) -> Numbers:
-        """The peaks of the plan."""
+        """The peak use of each resource in the plan, in units."""
         return self.usage.max(axis=1) if self.horizon else np.zeros(len(self.bounds), np.int64)
 
     @property
@@ -109,7 +109,7 @@ class Planning:
 
 
 def planning_of(instance: Instance) -> Planning:
-    """An empty plan with lower bounds of the peaks. Raises InputError if the windows span too many ticks."""
+    """An empty plan with lower bounds on the peaks. Raises InputError if the windows span too many ticks."""
     tasks, zero, horizon = tasks_of(instance)
     if horizon > LONGEST:
         raise InputError("processes", f"at most {LONGEST:,} ticks from first release to last deadline", horizon)

@@ -1,4 +1,4 @@
-"""Plans with the least weighted peak: insertion, then ever lower targets, each reached by repair."""
+"""Plans with the least weighted sum of peaks: insertion, then lower and lower targets, each reached by repair."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kant.optimize.capacity.learned import LearnedInsertion
 from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
 
 STEPS, STEPS_A_TASK = 40_000, 100
-"""Steps of one repair: STEPS times the share of tasks that may move, but at most STEPS_A_TASK for each of them."""
+"""Steps of a repair: STEPS times the share of tasks that may move, but at most STEPS_A_TASK per movable task."""
 ROUNDS = 400
-"""The number of targets to try."""
+"""The maximum number of targets that are tried."""
 HEAT = 50.0
-"""The initial temperature of a repair: the added squared overload that is accepted with probability 1/e."""
+"""The initial temperature of a repair: added squared overload of this size is accepted with probability 1/e."""
 WINDOWS = 10
 """The number of windows around peaks that CP-SAT solves."""
 WORK = 300_000_000
-"""The `work` of `repair` that counts as a deterministic second, which is about one core-second."""
+"""The amount of `work` in `repair` that counts as a deterministic second: about one core-second."""
 SHARE = 0.8
 """The share of the time limit that repair may use."""
 SHARE_SMALL = 0.3
@@ -54,7 +54,7 @@ def replan(
     instance: Instance, old: Instance, starts: Starts, rounds: int = ROUNDS // 20, limit: float = math.inf,
     seed: int = 0, order: LearnedInsertion | None = None,
 ) -> CapacityPlan:  # fmt: skip
-    """A plan after a change: unchanged processes keep their starts, the others are planned around them.
+    """A plan after a change of the instance. Unchanged processes keep their starts; the others are planned around them.
 
     `limit` is as in `plan`. Raises InputError if `starts` lacks a task of an unchanged process.
     """
@@ -114,7 +114,7 @@ def insert_best(planning: Planning) -> None:
 
 
 def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -> float:
-    """Repair towards lower targets, in turn of each resource alone and of all at once. Steps shrink after failures.
+    """Repair towards lower targets: in turn for each resource alone, and for all at once. Steps shrink after failures.
 
     No round begins after `limit` deterministic seconds. Returns the deterministic seconds spent.
     """
@@ -153,7 +153,7 @@ def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -
 
 
 def open_by_tick(planning: Planning) -> tuple[Numbers, Numbers]:
-    """For each tick, the movable tasks that may be active at it, as `repair` takes them."""
+    """For each tick, the movable tasks that may be active then, in the form that `repair` needs."""
     tasks = planning.tasks
     ends = tasks.latest + tasks.duration
     spans = np.where((tasks.duration > 0) & (planning.movable[tasks.process] > 0), ends - tasks.earliest, 0)

@@ -1,4 +1,4 @@
-"""The answer of `kant defrag`: migrations in a feasible order, the remaining fragments, and the bound
+"""The answer of `kant defrag`: migrations in a feasible order, the remaining fragments, and a lower bound for any plan
 (docs/solvers.md).
 """
 
@@ -18,9 +18,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 
 def assign(cluster: VmCluster, layout: VmLayout, plan: FlowPlan, limit: float) -> tuple[list[Move], float]:
-    """As many migrations of the plan as concrete VMs can make, unordered; and the solver's deterministic seconds used.
+    """The most migrations of the plan that actual VMs can make, unordered; and the solver's deterministic seconds.
 
-    A VM does not enter a host that has another VM of its service now, even if that VM leaves; so every order is valid.
+    A VM enters no host that has another VM of its service now, even if that VM leaves. So every order is valid.
     """
     nodes = layout.cores.shape[1]
     model: Any = cp_sat().CpModel()
@@ -74,11 +74,11 @@ def assign(cluster: VmCluster, layout: VmLayout, plan: FlowPlan, limit: float) -
 
 
 TRIED = 24
-"""For each VM size, this many source and target slots are tried, since the best ones may not be allowed."""
+"""For each VM size, this many source and target slots are tried, since the best slots may not be allowed."""
 
 
 def best_move(layout: VmLayout) -> Move | None:
-    """The migration of a VM on one slot that lowers the fragments most; None if no migration does."""
+    """The migration of a single-slot VM that lowers the number of fragments most; None if none does."""
     cluster = layout.cluster
     block = cluster.instance.block
     rest = layout.cores % block
@@ -114,10 +114,10 @@ def greedy(layout: VmLayout, moves: int) -> list[Move]:
 
 
 def ordered(layout: VmLayout, moves: list[Move], most: int) -> list[Move]:
-    """The moves in a feasible order, at most `most` of them; carries them out on `layout`.
+    """The moves in a feasible order, at most `most` of them. Carries them out on `layout`.
 
-    If VMs wait for each other in a cycle, one of them makes a detour through a spare slot, at the cost of one more
-    move. A move for which there is neither room nor a spare slot is left out, with the moves that wait for it.
+    If VMs wait for each other in a cycle, one of them makes a detour through a spare slot, which costs one more move. A
+    move without room or spare slot is left out, and so are the moves that wait for it.
     """
     left = sorted(moves, key=lambda move: (-int(layout.cluster.vm_cores[move.vm]), move.vm))
     done: list[Move] = []
@@ -179,7 +179,7 @@ class Migration(Struct, frozen=True):
 
 
 class DefragAnswer(Struct, frozen=True):
-    """A plan with its bound. Fragments are free cores beyond whole blocks; rates are over all free cores."""
+    """A plan and its bound. Fragments are free cores beyond whole blocks; a rate is their share of all free cores."""
 
     limit_s: float
     spent_s: float
@@ -189,17 +189,17 @@ class DefragAnswer(Struct, frozen=True):
     fragments_before: int
     fragments_after: int
     fragments_bound: int
-    """No plan of `moves_allowed` moves leaves fewer fragments."""
+    """It is proven that no plan of `moves_allowed` moves leaves fewer fragments than this."""
     rate_before: float
     rate_after: float
     rate_bound: float
     proven: bool
-    """No plan of `moves_allowed` moves is better."""
+    """Whether it is proven that no plan of `moves_allowed` moves is better."""
     moves: tuple[Migration, ...]
 
 
 def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> DefragAnswer:
-    """At most `moves` migrations after which the fewest free cores are fragments, within `limit` deterministic seconds.
+    """At most `moves` migrations that leave the fewest fragments, planned within `limit` deterministic seconds.
 
     The answer does not depend on the load of the machine. Raises InputError if a number is out of range, or if OR-Tools
     is not installed.
@@ -233,10 +233,10 @@ def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> Defr
 
 
 def plan(cluster: VmCluster, moves: int, limit: float) -> tuple[list[Move], int, float]:
-    """Migrations in a feasible order, a lower bound of the fragments, and the solver's deterministic seconds.
+    """Migrations in a feasible order, a lower bound on the fragments, and the solver's deterministic seconds.
 
-    The flow is planned, assigned to VMs and ordered. If part of it was impossible, the remaining moves are planned from
-    the layout reached, and greedy moves complete the plan. The shortest list with the fewest fragments is kept.
+    The flow is planned, assigned to VMs and ordered. If a part of it is impossible, more moves are planned from the
+    layout reached, and greedy moves complete the plan. The shortest list with the fewest fragments is kept.
     """
     layout = VmLayout(cluster)
     made: list[Move] = []

@@ -1,4 +1,4 @@
-"""An instance in numbers: the free capacity of every NUMA node, where VMs are, and the effect of a migration."""
+"""An instance as arrays: the free capacity of every NUMA node, the place of each VM, and the effect of a migration."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class VmCluster:
 
 
 class VmLayout:
-    """The places of the VMs during migrations: free cores and memory by slot, and services by host."""
+    """The places of the VMs while they migrate: free cores and memory by slot, and services by host."""
 
     def __init__(self, cluster: VmCluster) -> None:
         self.cluster = cluster
@@ -106,7 +106,7 @@ class VmLayout:
             (self.services.add if sign > 0 else self.services.discard)((service, host))
 
     def may(self, move: Move) -> bool:
-        """Whether there is room for a migration now, before the VM leaves, and no other VM of its service there."""
+        """Whether there is room for a migration before the VM leaves, and the host has no other VM of its service."""
         cluster, vm = self.cluster, move.vm
         here = int(self.host[vm])
         if (move.host, move.numa) == (here, int(self.slot[vm])) or (move.numa == SPREAD) != cluster.spread[vm]:
@@ -127,7 +127,7 @@ class VmLayout:
         self._take(move.vm, 1)
 
     def fragments(self) -> int:
-        """Free cores beyond whole blocks, over all slots."""
+        """The number of free cores beyond whole blocks, over all slots."""
         return int((self.cores % self.cluster.instance.block).sum())
 
     def rate(self) -> float:

@@ -1,13 +1,13 @@
 """The class-aggregated flow: how many VMs of each size leave and enter every NUMA node, with a proven bound.
 
-VMs of one size are interchangeable, so a plan is a *pattern* for each slot (a NUMA node): how many of each size leave
-and enter. Two rules link the slots: for each size as many VMs enter as leave, and at most `moves` leave in total.
-Lagrange multipliers (prices) replace these rules, and each slot takes its cheapest pattern independently, found by
+VMs of one size are interchangeable, so a plan is a *pattern* for each slot (a NUMA node): how many VMs of each size
+leave and enter. Two rules link the slots: of each size as many VMs enter as leave, and at most `moves` leave in all.
+Lagrange multipliers (prices) replace these rules. Then each slot takes its cheapest pattern independently, found by
 dynamic programming over its free cores. The sum is a lower bound on the fragments of any plan; subgradient steps
-improve the multipliers. The plans that can still be better are then enumerated: the excess cost of all patterns of a
-plan over the cheapest ones is at most the gap between the bound and the best known plan.
+improve the multipliers. The plans that can still be better are then enumerated: the costs of a plan's patterns exceed
+those of the cheapest patterns by at most the gap between the bound and the best known plan.
 
-The bound ignores memory and anti-affinity, and so holds for all plans that respect them.
+The bound ignores memory and anti-affinity, so it holds for all plans that respect them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kant.optimize.defragment.cluster import Ints, VmCluster, VmLayout
 Floats = npt.NDArray[np.float64]
 EPSILON = 1e-6
 STALL, SHRINK = 8, 0.6
-"""The number of steps without a better bound after which steps are shortened, and the factor."""
+"""Steps are shortened by the factor SHRINK after STALL steps without a better bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Multipliers, in fragment cores: the price of a VM that enters a slot, by size, and the price of a migration."""
+    """Multipliers, in fragment cores: the price for a VM of each size to enter a slot, and the price of a migration."""
 
     size: Floats
     move: float
@@ -37,8 +37,8 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The change on one slot: VMs that enter (positive) or leave (negative), by size; and the fragments after the
-    change. `excess` is the cost above that of the slot's cheapest pattern.
+    """The change of one slot: the VMs that enter (positive) or leave (negative), by size, and the fragments afterwards.
+    `excess` is its cost above that of the slot's cheapest pattern.
     """
 
     net: tuple[int, ...]
@@ -51,7 +51,7 @@ class Pattern:
 
 
 class Flow:
-    """The slots of a layout by kind: `free` cores, VMs `held` by size, and how many (`times`) slots are of a kind."""
+    """The slots of a layout by kind: `free` cores, VMs `held` by size, and the number of such slots (`times`)."""
 
     def __init__(self, cluster: VmCluster, layout: VmLayout) -> None:
         self.block = cluster.instance.block
@@ -78,7 +78,7 @@ class Flow:
         return self.fragments - self.block * int((self.fragments - bound + EPSILON) // self.block)
 
     def entering(self, prices: Prices) -> list[Floats]:
-        """Tables of the least cost of a slot by its free cores; in table k, VMs of the first k sizes may enter."""
+        """Tables of the least cost of a slot, by its free cores. In table k, VMs of the first k sizes may enter."""
         layers = [(np.arange(self.top + 1) % self.block).astype(np.float64)]
         for size, price in zip(self.sizes, prices.size, strict=True):
             cost = layers[-1].copy()
@@ -173,7 +173,7 @@ class Flow:
         self, row: int, free: int, k: int, cost: float, limit: float, out: tuple[int, ...],
         prices: Prices, own: list[Floats], entering: list[Floats],
     ) -> Iterator[tuple[tuple[int, ...], int, float]]:  # fmt: skip
-        """Enumerate leaving VMs, largest size first; then entering ones. The tables bound the remaining cost."""
+        """Enumerate leaving VMs, the largest size first, then entering VMs. The tables bound the remaining cost."""
         if k == 0:
             yield from self._enter(free, len(self.sizes), cost, limit, out[::-1], (), prices, entering)
             return

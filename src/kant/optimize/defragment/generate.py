@@ -15,15 +15,15 @@ TYPES = ((2, 1), (4, 1), (8, 1), (16, 1), (32, 2), (64, 2), (88, 2))
 """The VM types from large to 22xlarge: the cores of a VM, and the number of NUMA nodes that it uses."""
 SHARES = (0.22, 0.24, 0.22, 0.20, 0.09, 0.025, 0.005)
 PER_CORE = (2048, 4096, 8192)
-"""MiB of memory per core; our choice, since the published types do not state it."""
+"""MiB of memory per core. This is our choice, since the published types do not state it."""
 IN_SERVICE = 0.3
-"""The share of the VMs that belong to a service of a few VMs; our choice."""
+"""The share of the VMs that belong to a service of a few VMs. This is our choice."""
 GIVE_UP = 40
-"""Consecutive draws without a host after which the cluster counts as full."""
+"""After this many consecutive draws of VMs that fit on no host, the cluster counts as full."""
 
 
 def generate(hosts: int, vms: int, seed: int) -> DefragInstance:
-    """Fill hosts of two NUMA nodes with VMs, then remove a third of them and fill up again, three times.
+    """Fill hosts of two NUMA nodes with VMs. Then, three times, remove a third of the VMs and fill the hosts again.
 
     Each VM goes to a random host, with a preference for the fuller ones. If the hosts are full, there are fewer VMs
     than `vms`. Raises InputError if a number is out of range.

@@ -14,7 +14,7 @@ MOST_MEMORY = 1 << 40
 
 
 class NumaNode(Struct, frozen=True, forbid_unknown_fields=True):
-    """One NUMA node of a host: its cores and its memory, in any whole unit."""
+    """One NUMA node of a host: its cores, and its memory in any unit."""
 
     cores: int
     memory: int
@@ -30,7 +30,7 @@ class VmHost(Struct, frozen=True, forbid_unknown_fields=True):
 class Vm(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One virtual machine, on NUMA node `numa` of `host`, or spread evenly over all NUMA nodes of the host (None).
 
-    On a host with one NUMA node, None means that node. A host has at most one VM of each `service` (empty: no such
+    On a host with one NUMA node, None means this node. A host has at most one VM of each `service` ("": no such
     constraint).
     """
 
@@ -43,7 +43,7 @@ class Vm(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class DefragInstance(Struct, frozen=True, forbid_unknown_fields=True):
-    """A cluster of hosts. Free cores of a NUMA node beyond whole blocks of `block` cores are its fragment."""
+    """A cluster of hosts. On a NUMA node, the free cores beyond whole blocks of `block` cores are fragments."""
 
     block: int
     hosts: tuple[VmHost, ...]

@@ -1,8 +1,8 @@
-"""Partly used leaves, and the nodes whose jobs would have to move so that some of these leaves become idle.
+"""Partly used leaves, and the nodes whose jobs would have to move so that some of the leaves become idle.
 
 A gang that requires one leaf cannot start while the idle nodes are spread over many leaves. This is the problem of
-`leftovers` one level up, and `empty_nodes` solves both: leaves replace nodes, nodes replace GPUs, and all jobs of a
-node, which move together to an idle node of another leaf, replace a job.
+`leftovers` one level higher, and `empty_nodes` solves both: leaves take the role of nodes, nodes that of GPUs, and all
+jobs of a node, which move together to an idle node of another leaf, that of a job.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kant.optimize.packing.snapshot import asks_for_whole_gpus
 class LeftoverLeaves:
     """The partly used leaves of one pool.
 
-    `leaves` describes leaves and their nodes in the way in which Leftovers describes nodes and their GPUs; each lodger
-    stands for one node, by the row of the node's job that started first. `idle` has the idle nodes of each leaf, and
-    `rows` the jobs of a node.
+    `leaves` describes leaves and their nodes as Leftovers describes nodes and their GPUs. Each lodger stands for one
+    node, by the row of the node's job that started first. `idle` has the idle nodes of each leaf, and `rows` the jobs
+    of a node.
     """
 
     leaves: Leftovers
@@ -37,8 +37,8 @@ def leftover_leaves(
 ) -> list[LeftoverLeaves]:
     """The partly used leaves of each pool.
 
-    `price` gives the price of moving a job, by row; `may_move` says which jobs may move. The nodes in `taken` are
-    fixed: no job enters or leaves them.
+    `price` returns the price of moving a job, by row; `may_move` says which jobs may move. No job enters or leaves the
+    nodes in `taken`.
     """
     on = dict[int, list[int]]()
     for row, held in state.running.items():
@@ -68,7 +68,7 @@ def leftover_leaves(
 
 
 def moves_of(state: ClusterState, own: LeftoverLeaves, found: Emptied) -> list[tuple[int, int]]:
-    """A node for each job that moves, by row; empty if a node has too little CPU or memory for its jobs."""
+    """The new node of each job that moves, by row. Empty if a node has too little CPU or memory for its jobs."""
     sources = {who.row: int(state.running[who.row][0, NODE]) for who, _ in found.moves}
     free = {leaf: list(nodes) for leaf, nodes in own.idle.items()}
     for who, _ in found.moves:

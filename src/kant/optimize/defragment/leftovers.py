@@ -1,8 +1,8 @@
 """Leftover GPUs: partly used nodes, and the jobs that would have to move so that some of these nodes become idle.
 
-A node with some of its GPUs free cannot take a pod that needs all of them. Emptying it moves its jobs into gaps of
-other such nodes. The best gap is one that they fill completely, since then one move ends the fragmentation of two
-nodes. Only jobs on one node move. Gangs on several nodes, and jobs that need more than whole GPUs, CPU and memory,
+A node with some free GPUs cannot take a pod that needs all GPUs of a node. To empty it, its jobs move into gaps on
+other such nodes. The best gap is one that they fill completely, since one move then ends the fragmentation of two
+nodes. Only jobs on a single node move. Gangs on several nodes, and jobs that need more than whole GPUs, CPU and memory,
 stay.
 """
 
@@ -35,7 +35,7 @@ STEPS = 600
 class Lodger:
     """A running job on one partly used node. `price` is the cost of a move in milli-GPU-seconds.
 
-    A lodger may represent several `jobs` that move together.
+    A lodger may stand for several `jobs` that move together.
     """
 
     row: int
@@ -47,7 +47,7 @@ class Lodger:
 
 @dataclass(slots=True)
 class Leftovers:
-    """The partly used nodes of a pool, with free resources and movable jobs; `fixed`: nodes with immovable jobs."""
+    """The partly used nodes of a pool, their free resources and movable jobs. `fixed`: nodes with immovable jobs."""
 
     pool: int
     gpus: dict[int, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """Jobs that move, each with its new node, so that the nodes `emptied` are idle. `price` is the sum of the moves."""
+    """The jobs that move, each with its new node, so that the nodes `emptied` become idle. `price`: of all moves."""
 
     moves: tuple[tuple[Lodger, int], ...]
     emptied: tuple[int, ...]
@@ -96,10 +96,10 @@ def leftovers(
 
 
 def empty_nodes(own: Leftovers, budget: int, worth: Callable[[int, Sequence[Lodger]], int]) -> Emptied:
-    """Empty nodes by at most `budget` moves, each time the node with the largest gain relative to its price.
+    """Empty nodes by at most `budget` moves, each time the node with the largest gain relative to the price.
 
     `worth` is the value of an idle node, given the jobs that leave it, in the unit of prices. A node is emptied only if
-    its worth exceeds the cost of the moves.
+    it is worth more than the moves cost.
     """
     search = _Search(own, budget)
     while search.step(worth):
@@ -108,7 +108,7 @@ def empty_nodes(own: Leftovers, budget: int, worth: Callable[[int, Sequence[Lodg
 
 
 class _Search:
-    """The tentative places of the lodgers, and the free resources that result."""
+    """The tentative places of the lodgers, and the resulting free resources."""
 
     def __init__(self, own: Leftovers, budget: int) -> None:
         self.own, self.budget = own, budget
@@ -117,7 +117,7 @@ class _Search:
         self.emptied: list[int] = []
 
     def step(self, worth: Callable[[int, Sequence[Lodger]], int]) -> bool:
-        """Empty one more node, if the gain exceeds the cost; returns whether a node was emptied."""
+        """Empty one more node if the gain exceeds the cost. Returns whether a node was emptied."""
         gone = [node for node in self.here if node not in self.own.fixed and self.here[node]]
         gone.sort(key=lambda node: (sum(who.price for who in self.here[node]), len(self.here[node]), node))
         gone = gone[:LOOKED_AT]
@@ -144,7 +144,7 @@ class _Search:
     def best_of(
         self, plans: Sequence[tuple[int, list[tuple[Lodger, int]]]], worth: Callable[[int, Sequence[Lodger]], int]
     ) -> tuple[int, list[tuple[Lodger, int]]] | None:
-        """The plan with the largest gain, among those within the budget that have a positive gain."""
+        """Of the plans within the budget that have a positive gain, the one with the largest gain."""
         best, before = None, self.cost({})
         for node, places in plans:
             count, price = self.cost({who.row: target for who, target in places})
@@ -155,17 +155,17 @@ class _Search:
         return None if best is None else best[1:]
 
     def cost(self, other: dict[int, int]) -> tuple[int, int]:
-        """The number and the total price of the jobs that move, if `other` gives some jobs (by row) other nodes."""
+        """The number and the total price of the jobs that move, if some jobs (by row) get the nodes in `other`."""
         moved = [who for node, lodgers in self.here.items() for who in lodgers if other.get(who.row, node) != who.node]
         return sum(who.jobs for who in moved), sum(who.price for who in moved)
 
     def near(self, gone: Sequence[int]) -> list[int]:
-        """The nodes whose jobs are redistributed together: nodes that are cheap to empty, then those with most room."""
+        """The nodes whose jobs are redistributed together: those cheap to empty first, then those with most room."""
         roomy = sorted(self.free, key=lambda node: (-self.free[node][0], node))
         return list(dict.fromkeys([*gone[: LOOKED_AT // 2], *roomy]))[:LOOKED_AT]
 
     def best_fit(self, gone: int) -> tuple[int, list[tuple[Lodger, int]]] | None:
-        """Place the jobs of a node in the narrowest gaps of the others, the largest first."""
+        """Place the jobs of a node in the narrowest gaps of the other nodes, the largest job first."""
         free = {node: room for node, room in self.free.items() if node != gone}
         places = []
         for who in sorted(self.here[gone], key=lambda who: (who.asks, -who.row), reverse=True):
@@ -178,7 +178,7 @@ class _Search:
         return gone, places
 
     def dealt(self, group: tuple[int, ...], gone: int) -> tuple[int, list[tuple[Lodger, int]]] | None:
-        """Redistribute all jobs of a group of nodes over all of them but one, at the least price."""
+        """Redistribute all jobs of a group of nodes over all of these nodes but one, at the least price."""
         if gone in self.own.fixed or gone not in self.here:
             return None
         rest = [node for node in group if node != gone]
@@ -199,7 +199,7 @@ class _Search:
 
 
 def _deal(jobs: Sequence[Lodger], free: Mapping[int, Room]) -> list[int] | None:
-    """A node for each job, the cheapest that branch and bound finds in STEPS steps; None if it finds none."""
+    """A node for each job, at the least price that branch and bound finds in STEPS steps; None if it finds none."""
     room, places = dict(free), list[int]()
     best: list[int] | None = None
     least, steps = -1, 0

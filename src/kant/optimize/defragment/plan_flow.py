@@ -1,4 +1,4 @@
-"""The best flow and its bound: improve the bound, enumerate useful patterns, and choose among them by CP-SAT."""
+"""The best flow and its bound: improve the bound, enumerate the useful patterns, and let CP-SAT choose among them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Prices, moves: int) -> tuple[float, float]:
     """The bound for plans that migrate any VMs, and the least excess cost of a plan that migrates spread VMs.
 
-    A spread VM that leaves frees its part on every slot of its host, and takes it on every slot of another. The price
-    of a size lies between the most that a host saves when such a VM enters and the least that it costs when one leaves,
-    so that at these prices most hosts do neither. A plan that migrates a spread VM changes at least two hosts.
+    A spread VM that leaves frees its part on every slot of its host, and needs it on every slot of another. The price
+    of a size lies between the most that a host saves when such a VM enters and the least that a host loses when one
+    leaves. So at these prices most hosts do neither. A plan that migrates a spread VM changes at least two hosts.
     """
     top = flow.top
     entering = np.concatenate([np.full(top, np.inf), flow.entering(prices)[-1]])  # from -top free cores on
@@ -64,9 +64,9 @@ def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Price
 
 STEPS = 200
 MOST_PATTERNS = 10_000
-"""The maximum number of patterns for the solver; with more, the search ends without a proof."""
+"""The maximum number of patterns for the solver. If there are more, the search ends without a proof."""
 FEW = 8
-"""At first, patterns may cost block / FEW more than the cheapest one; each later round doubles this allowance."""
+"""At first, a pattern may cost block / FEW more than the cheapest one. Each later round doubles this amount."""
 SHARE = 0.2
 """The share of the limit for one run of the solver."""
 Choice = list[Counter[tuple[int, ...]]]
@@ -77,7 +77,7 @@ Nets = list[tuple[int, tuple[int, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class FlowPlan:
-    """The changes of slots, the resulting fragments, and a lower bound for all plans within the same limit of moves."""
+    """The changes of slots, the resulting fragments, and a lower bound for all plans with the same limit of moves."""
 
     nets: Nets
     sizes: list[int]
@@ -87,10 +87,10 @@ class FlowPlan:
 
 
 def plan_flow(cluster: VmCluster, layout: VmLayout, moves: int, limit: float) -> FlowPlan:
-    """The fewest fragments by at most `moves` migrations of single-slot VMs, within `limit` deterministic seconds.
+    """The fewest fragments after at most `moves` migrations of single-slot VMs, within `limit` deterministic seconds.
 
-    The bound also holds for plans that migrate spread VMs. Few patterns are tried first, then more. Once all patterns
-    that a better plan could use are included, infeasibility proves that there is no better plan.
+    The bound also holds for plans that migrate spread VMs. A few patterns are tried first, then more. Once all patterns
+    of any better plan are included, infeasibility proves that there is no better plan.
     """
     flow = Flow(cluster, layout)
     value, prices = flow.climb(moves, flow.fragments, Prices(np.zeros(len(flow.sizes)), 0.0), STEPS)
@@ -154,7 +154,7 @@ class _Choice:
         self.model.add(sum(gained) == flow.block * self.blocks)
 
     def solve(self, limit: float) -> tuple[tuple[Choice, int] | None, str]:
-        """Maximize whole blocks; then minimize moves, and patterns that wait for room. Also returns the status."""
+        """Maximise whole blocks, then minimise moves and patterns that wait for room. Also returns the status."""
         self.model.maximize(self.blocks)
         solver, status = self._run(limit)
         if solver is None:

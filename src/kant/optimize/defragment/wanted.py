@@ -36,7 +36,7 @@ def wanted_nodes(state: ClusterState) -> list[bool]:
 
 
 def wanted_leaves(state: ClusterState) -> list[bool]:
-    """For each pool, whether a waiting gang needs more idle nodes in one leaf than any has, but fits into a leaf."""
+    """For each pool, whether a waiting gang that fits into a leaf needs more idle nodes in one leaf than any has."""
     found = [False] * len(state.pools)
     shapes = {shape.index: shape for shape in map(state.shape_of, list(state.pending)[:LOOKED_AT])}
     gangs = [shape for shape in shapes.values() if shape.required and shape.level == AT_LEAF]

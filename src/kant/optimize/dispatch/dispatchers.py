@@ -36,9 +36,9 @@ class TaskDispatcher:
     """One way in which many schedulers place tasks.
 
     `choices` machines are drawn for each task, in proportion to their cores if `weighted`. With a cache, a scheduler
-    reports its decisions to a store in groups of `flush`; the store updates all schedulers after `batch` decisions, or
-    (0) only the scheduler that has just reported. A machine reports its load at each end of a task or, with `report`,
-    after that many ends. `own`: a scheduler adds its own decisions to its cache.
+    reports its decisions to a store in groups of `flush`. The store updates all schedulers after `batch` decisions; if
+    that is 0, only the scheduler that has just reported. A machine reports its load at each end of a task, or after
+    `report` ends. `own`: a scheduler adds its own decisions to its cache.
     """
 
     about: str
@@ -55,7 +55,7 @@ class TaskDispatcher:
     tags: Tags = field(default_factory=lambda: DISPATCHES)
 
     def __post_init__(self) -> None:
-        """Raise InputError for numbers with which the compiled loop would read or write outside its arrays."""
+        """Raise InputError for numbers with which the compiled code would read or write outside its arrays."""
         most = 2 if self.view == LATE else 100
         if not 1 <= self.choices <= most:
             raise InputError("the choices of a dispatcher", f"a number from 1 to {most}", self.choices)
@@ -99,10 +99,10 @@ DISPATCHERS = {
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """The results of a run: microseconds from arrival to end, the machine of each task, and messages per task.
+    """The results of a run: latencies (microseconds from arrival to end), the machine of each task, and messages.
 
-    `sent` counts the messages of schedulers without answers, as in the paper; `reports` the messages of machines to the
-    store; `one_way` counts all messages, answers included.
+    `sent` counts the messages of schedulers without answers, as in the paper. `reports` counts those of machines to the
+    store. `one_way` counts all messages, including answers.
     """
 
     latencies: NDArray[np.int64]
@@ -123,7 +123,7 @@ class Dispatched:
 
 
 def picks_of(count: int, by: TaskDispatcher, seed: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The machines that are drawn for each of `count` tasks: `choices` + 1 machines, but at least eight."""
+    """The machines drawn for each of `count` tasks: `choices` + 1 machines, and at least eight."""
     weights = np.cumsum(sizes[:, 0] if by.weighted else np.ones(len(sizes)))
     draws = np.random.default_rng((seed, 3)).random((count, max(8, by.choices + 1)))
     return np.searchsorted(weights / weights[-1], draws, side="right").astype(np.int64)
@@ -134,8 +134,8 @@ def dispatch(
 ) -> Dispatched:
     """Let `schedulers` place the tasks in turn. A message takes `delay_us` one way.
 
-    A machine starts waiting tasks that fit, in order, one in each of its slots; with `fifo` it has slots for all tasks,
-    and no task overtakes another. The seed determines the drawn machines, which are the same for all dispatchers.
+    A machine starts waiting tasks that fit, in order, one in each of its slots. With `fifo` it has slots for all tasks,
+    and no task overtakes another. The seed determines which machines are drawn; they are the same for all dispatchers.
     """
     if not 1 <= schedulers <= 1000:
         raise InputError("the schedulers", "a number from 1 to 1,000", schedulers)

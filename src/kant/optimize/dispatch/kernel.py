@@ -1,4 +1,4 @@
-"""The simulation of a dispatch: tasks arrive, schedulers place them, machines run them, and each message takes time.
+"""The compiled simulation of a dispatch: tasks arrive, schedulers place them, machines run them, messages take time.
 
 Times are microseconds, cores thousandths and memory MiB, so that sums are exact. A message takes DELAY one way.
 
@@ -29,16 +29,16 @@ anti_affinity, share, second_is_lighter = (
     inlined(choice.second_is_lighter),
 )
 
-# The known load of a machine: sums over the tasks that wait or run there. Work is cores times duration.
+# The known load of a machine: sums over the tasks that wait or run on it. Work is cores times duration.
 CORES, MEMORY, NUMBER, DURATION, WORK = range(5)
 FIELDS = 5
 # Settings.
 VIEW, RULE, CHOICES, OWN, FLUSH, BATCH, REPLY, REPORT, SCHEDULERS, DELAY, FIRST_FIT = range(11)
 # Views: no information, probes, a cache, late binding (Sparrow), a pool of probes (Prequal).
 BLIND, PROBE, CACHE, LATE, POOL = range(5)
-# Rules between two machines: fewer tasks, Dodoor's score, the expected end.
+# Rules to choose between two machines: fewer tasks, Dodoor's score, the expected end.
 FEWER, SCORE, END = range(3)
-# Messages: those that a scheduler sends or receives, except answers; reports of machines; all, one way.
+# Messages: those that a scheduler sends or receives, without answers; reports of machines; all of them, one way.
 SENT, REPORTS, ONE_WAY = range(3)
 # Columns of a pool, its size, and Prequal's constants: uses of a probe, its maximum age, the quantile of hot machines.
 AT, RIF, LATENCY, STAMP, USED = range(5)
@@ -49,7 +49,7 @@ COME, READ, ARRIVE, FINISH, FLUSHED, NEWS, REPORTED, ASKED, STARTED, POOLED = ra
 
 @inlined
 def push(events: Any, at: int, order: int, kind: int, x: int, y: int) -> int:
-    """Schedule an event; events at the same time are in the order of `order`, whose next value is returned."""
+    """Schedule an event. Events at the same time are sorted by `order`. Returns the next value of `order`."""
     heapq.heappush(events, (np.int64(at), np.int64(order), np.int64(kind), np.int64(x), np.int64(y)))
     return order + 1
 
@@ -74,8 +74,8 @@ def first_is_kept(view: Ints, a: int, b: int, i: int, rule: int, alpha: float, t
 
 @inlined
 def end_at(view: Ints, q: int, i: int, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints) -> float:
-    """An estimate of when task i ends on machine q, in microseconds: it runs at once if its requests are free,
-    otherwise after the present tasks; cores in use add up to 5%."""
+    """Estimate when task i ends on machine q, in microseconds. It runs at once if what it requests is free, otherwise
+    after the present tasks. Cores in use add up to 5%."""
     need = tasks[i, kinds[q]]
     held = view[q]
     own = float(times[i, kinds[q]])
@@ -141,10 +141,10 @@ def from_pool(pool: Ints, size: int, now: int, seen: int) -> tuple[int, int]:
 @compiled_at_once
 def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints, picks: Ints, settings: Ints,
               alpha: float, ends: Ints, places: Ints) -> Ints:  # fmt: skip
-    """Run all tasks; fills their `ends` and `places`, and returns the counts of messages.
+    """Run all tasks. Fills their `ends` and `places`, and returns the numbers of messages.
 
-    `tasks` has a row for each task: its cores on each kind of machine, then its memory; `times` its duration on each.
-    `sizes` has the cores, memory and slots of each machine, `picks` the machines drawn for each task.
+    `tasks` has a row per task: its cores on each kind of machine, then its memory. `times` has its duration on each
+    kind. `sizes` has the cores, memory and slots of each machine, `picks` the machines drawn for each task.
     """
     n, machines = len(arrivals), len(kinds)
     schedulers, delay, view_of = settings[SCHEDULERS], settings[DELAY], settings[VIEW]
@@ -165,7 +165,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
     received = looked = said = 0
     pool = np.zeros((schedulers, POOL_SIZE, 5), np.int64)
     pooled = np.zeros(schedulers, np.int64)
-    # entries in the queues of machines: two per task, of which the second is Sparrow's other reservation
+    # entries in the queues of machines: two per task; the second is Sparrow's other reservation
     after = np.full(2 * n, -1, np.int64)
     where = np.zeros(2 * n, np.int64)
     first = np.full(machines, -1, np.int64)

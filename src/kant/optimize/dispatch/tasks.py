@@ -1,9 +1,9 @@
 """Short tasks and the machines that run them: drawn from published statistics, or read from a file of rows.
 
 The machines are the 100 of Dodoor's evaluation (arXiv 2510.12889): four types of CloudLab, with the slots of the
-paper's template. The two mixes of tasks are redrawn from the paper's description. Virtual machines: the shapes of a
-public cloud, several identical ones at once, none longer than a cap. Functions: eight of FunctionBench in three sizes,
-whose cores and durations depend on the type of machine.
+paper's template. The two mixes of tasks are redrawn from the paper's description. Virtual machines have the shapes of a
+public cloud; several identical ones arrive at once, and none runs longer than a cap. Functions are eight of
+FunctionBench in three sizes, whose cores and durations depend on the type of machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CORES = sum(each.count * each.cores for each in MACHINES)
 class TaskStream:
     """Tasks in the order of their arrival, in microseconds.
 
-    `needs` has a row for each: thousandths of cores on each type of machine, then MiB; `times`: its duration on each.
+    `needs` has a row per task: thousandths of cores on each type of machine, then MiB; `times` has its durations.
     """
 
     arrivals: Ints
@@ -56,7 +56,7 @@ class TaskStream:
 
     def at_load(self, load: float) -> TaskStream:
         """The same tasks, with arrivals scaled so that they request this share of all cores while they arrive. A task's
-        use is its mean over the machine types, weighted by their cores."""
+        request is averaged over the machine types, weighted by their cores."""
         if not 0 < load <= 10:
             raise InputError("the load", "a share of all cores above 0, at most 10", load)
         weights = np.array([each.count * each.cores for each in MACHINES]) / CORES

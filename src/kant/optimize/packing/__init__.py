@@ -1,1 +1,1 @@
-"""The fallback packer: what could still be placed, which pods must move for that, and the proof that no more fit."""
+"""The fallback packer: what could still be placed, which pods must move for it, and a proof that no more pods fit."""

@@ -1,4 +1,4 @@
-"""The answer of `kant pack`: the node of every pod, the steps to that placement, and the certificate
+"""The answer of `kant pack`: the node of every pod, the steps that lead to this placement, and the certificate
 (docs/solvers.md).
 """
 
@@ -18,9 +18,9 @@ LONGEST = 3600.0
 
 
 class PriorityRow(Struct, frozen=True):
-    """Pods of one priority: their number, how many run before and after, and how many can run at most.
+    """The pods of one priority: their number, how many run before and after the plan, and how many could run at most.
 
-    The maximum assumes that as many pods of every higher priority run as after the plan.
+    The maximum assumes that of every higher priority as many pods run as after the plan.
     """
 
     priority: int
@@ -33,9 +33,9 @@ class PriorityRow(Struct, frozen=True):
 class PackingAnswer(Struct, frozen=True):
     """A plan with its certificate.
 
-    `proven`: no plan places more pods, by priority (for the model `paper`: no plan is better in its order, in which few
-    moves of a priority come before pods of lower priorities). `disturbed` pods move or are evicted; `disturbed_bound`
-    is a lower bound for plans that place as many pods.
+    `proven`: no plan places more pods, by priority. For the model `paper`: no plan is better in its order, in which few
+    moves of a priority count more than pods of lower priorities. `disturbed` pods move or are evicted;
+    `disturbed_bound` is a lower bound of this number for plans that place as many pods.
     """
 
     model: str
@@ -54,10 +54,10 @@ class PackingAnswer(Struct, frozen=True):
 
 
 def pack(instance: PackingInstance, model: str = "portfolio", limit: float = 1.0) -> PackingAnswer:
-    """Place as many pods as possible by priority, then disturb as few as possible.
+    """Place as many pods as possible, by priority; then move or evict as few as possible.
 
     The solver gets `limit` deterministic seconds. `model` is `portfolio` or `paper`. The answer does not depend on the
-    load of the machine. Raises InputError for another model, a limit out of range, or if OR-Tools is not installed.
+    load of the machine. Raises InputError for another model, for a limit out of range, or if OR-Tools is not installed.
     """
     if model not in MODELS:
         raise InputError("--model", " or ".join(MODELS), model)

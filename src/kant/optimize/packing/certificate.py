@@ -12,8 +12,8 @@ class Packing:
     """An assignment with its certificate.
 
     `proven`: no assignment is better in the order of the model. `bounds` has, for each tier, the maximum number of pods
-    that can be placed while higher tiers keep as many as in `assignment`. `least` is a lower bound of the pods that any
-    assignment moves or evicts if it places as many in each tier. `spent` is the solver's deterministic seconds.
+    that can be placed while higher tiers keep as many as in `assignment`. `least` is a lower bound on the pods that an
+    assignment moves or evicts if it places as many of each tier. `spent` is in the solver's deterministic seconds.
     """
 
     assignment: Assignment

@@ -1,6 +1,6 @@
-"""The aggregated model: how many pods of each class of identical pods run on each node, not which ones.
+"""The aggregated model: it decides how many pods of each class run on each node. Pods of a class are identical.
 
-Identical pods make a packing model symmetric; their counts do not. A class is a gang's pods of one kind, or all other
+Identical pods make a packing model symmetric; their numbers do not. A class is a gang's pods of one kind, or all other
 pods with equal requests, priority and GPU models. The model covers some nodes and all pods that may run on them; the
 rest of the cluster stays as it is.
 """
@@ -16,10 +16,10 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 
 class CountModel:
-    """Solver model of the number of pods of each class on each of `nodes`: those in `assignment`, and the waiting pods.
+    """A solver model of how many pods of each class run on each of `nodes`: those in `assignment`, and waiting pods.
 
-    `waiting` restricts the waiting pods; `apart` makes each pod a class of its own. If some pods of a gang are on other
-    nodes, the gang stays placed.
+    `waiting` restricts the waiting pods. With `apart`, each pod is a class of its own. If pods of a gang are on other
+    nodes, the whole gang stays placed.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class CountModel:
         return running - sum(self.stay.values())
 
     def hint(self, assignment: Assignment) -> None:
-        """Start the search from an assignment, which sets a value for every variable."""
+        """Start the search from an assignment, which gives every variable a value."""
         model, problem = self.model, self.problem
         model.clear_hints()
         for k, pods in enumerate(self.classes):
@@ -134,12 +134,12 @@ class CountModel:
                     model.add_hint(chosen, node != WAITS and problem.domain(node, level) == name)
 
     def solve(self, limit: float) -> tuple[Any, str]:
-        """Run the solver once; returns it and its status."""
+        """Run the solver once. Returns the solver and its status."""
         solver = deterministic(limit)
         return solver, solver.status_name(solver.solve(self.model))
 
     def decode(self, solver: Any) -> Assignment:
-        """Assign pods to the counts: pods stay where possible; then running pods come before waiting ones."""
+        """Assign pods according to the counts: pods stay where possible; then running pods come before waiting pods."""
         problem = self.problem
         found = list(self.assignment)
         for k, pods in enumerate(self.classes):
@@ -161,7 +161,7 @@ class CountModel:
 
 
 def lexicographic(model: CountModel, tiers: Sequence[int]) -> Any:
-    """The objective, to be maximised: pods placed by tier, the highest first, then the fewest moves and evictions."""
+    """The objective to maximise: pods placed by tier, the highest first; then few moves and evictions."""
     weight = 1 + sum(1 for i in model.pods if model.problem.current[i] != WAITS)
     goal = -model.disturbed()
     for t in reversed(tiers):

@@ -1,7 +1,7 @@
-"""Kubernetes' default scheduler on pods that arrive one by one: it gives the initial state for a fallback packer.
+"""Kubernetes' default scheduler on pods that arrive one by one. It makes the initial state for a fallback packer.
 
 It filters by fit, then scores by LeastAllocated and BalancedAllocation with equal weights; ties go to the first node. A
-pod that fits nowhere preempts pods of lower priority on one node, as DefaultPreemption does. It handles pods but not
+pod that fits nowhere preempts pods of lower priority on one node, as DefaultPreemption does. Pods count singly, not as
 gangs, which the default scheduler does not support. GPU models are respected.
 """
 
@@ -13,7 +13,7 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 
 
 def schedule(problem: Problem) -> Assignment:
-    """Return the nodes of the pods of `problem` when they arrive in their order; their present nodes are ignored."""
+    """Return the nodes of the pods of `problem` if they arrive in their order. Their present nodes are ignored."""
     run = _Run(problem)
     for pod in range(len(problem.request)):
         run.arrive(pod)
@@ -31,14 +31,14 @@ class _Run:
         self.waiting: set[int] = set()
 
     def arrive(self, pod: int) -> None:
-        """Let one pod arrive; the waiting pods are retried, by priority, until nothing changes."""
+        """Let one pod arrive. Waiting pods are tried again, by priority, until nothing changes."""
         self.waiting.add(pod)
         changed = True
         while changed:
             changed = any(self.try_pod(i) for i in sorted(self.waiting, key=self.urgency))
 
     def try_pod(self, pod: int) -> bool:
-        """Bind a waiting pod, if necessary after preemption; returns whether it was bound."""
+        """Bind a waiting pod, after a preemption if necessary. Returns whether the pod was bound."""
         if pod not in self.waiting:
             return False
         fitting = [n for n in self.problem.eligible[pod] if self.fits(pod, self.free[n])]
@@ -73,7 +73,7 @@ class _Run:
         (self.on[node].add if sign > 0 else self.on[node].discard)(pod)
 
     def preempt(self, pod: int) -> int:
-        """Evict like DefaultPreemption, and return the node; -1 if no node can be freed."""
+        """Evict pods as DefaultPreemption does, and return the node; -1 if no node can be freed."""
         found = []
         for node in self.problem.eligible[pod]:
             victims = self.victims(pod, node)
@@ -89,7 +89,7 @@ class _Run:
         return int(node)
 
     def victims(self, pod: int, node: int) -> list[int]:
-        """The pods of lower priority that must leave; higher ones are spared first. Empty if all are too few."""
+        """The pods of lower priority that must leave; those of higher priority are spared. Empty if not enough."""
         lower = sorted((i for i in self.on[node] if self.problem.tier[i] > self.problem.tier[pod]), key=self.urgency)
         free = list(self.free[node])
         for i in lower:

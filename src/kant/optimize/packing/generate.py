@@ -14,9 +14,9 @@ from kant.optimize.packing.problem import WAITS, Problem
 def generate(nodes: int, pods_per_node: int, priorities: int, util: float, seed: int) -> PackingInstance:
     """ReplicaSets of 1 to 4 equal pods until there are `nodes * pods_per_node`, on nodes just large enough.
 
-    A ReplicaSet draws its priority from 1 to `priorities`, and 100 to 1,000 milli-cores and MiB for each pod. The nodes
-    are equal; all requests together are `util` of their capacity. The default scheduler places the pods. Raises
-    InputError if a number is out of range.
+    A ReplicaSet draws its priority from 1 to `priorities`, and from 100 to 1,000 milli-cores and MiB per pod. The nodes
+    are equal; the requests of all pods together are `util` of their capacity. The default scheduler places the pods.
+    Raises InputError if a number is out of range.
     """
     for name, value in (("--nodes", nodes), ("--pods-per-node", pods_per_node), ("--priorities", priorities)):
         if not 1 <= value <= 10_000:

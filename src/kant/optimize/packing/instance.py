@@ -1,4 +1,4 @@
-"""The file of `kant pack`: nodes, and pods with their requests, priorities and where they run (docs/solvers.md)."""
+"""The file of `kant pack`: nodes, and pods with their requests, priorities and present nodes (docs/solvers.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.model.errors import InputError
 from kant.optimize.instance_file import check_names, read_json
 
 MOST = 1 << 40
-"""The maximum amount of a resource, and the largest absolute priority: their sums stay exact."""
+"""The maximum amount of a resource, and of the absolute value of a priority. Sums of such numbers are exact."""
 
 
 class PackingNode(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -26,8 +26,8 @@ class PackingNode(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 class PackingPod(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One pod: its requests, and the node that it runs on (None: it waits).
 
-    Pods of one `group` are a gang: all of them are placed, or none. `models` are the GPU models that it accepts (empty:
-    any), `within` is the topology level at which its gang needs one domain (empty: none).
+    Pods of one `group` are a gang: all of them are placed, or none. `models` are the accepted GPU models (empty: any).
+    `within` is a topology level: the gang must be in one domain of it ("": no such level).
     """
 
     name: str

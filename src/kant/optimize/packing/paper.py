@@ -1,7 +1,7 @@
-"""The model of "Priority Matters" (arXiv 2511.08373), the reference: one Boolean for each pod and node.
+"""The model of "Priority Matters" (arXiv 2511.08373), for comparison: one Boolean for each pair of pod and node.
 
-For each priority from the highest down: PLACE the most pods of this priority and above, then DISRUPT as little as
-possible, each within a share of the time (as published). Gangs, GPU models and topology domains are our additions.
+For each priority, the highest first: PLACE the most pods of this priority and above; then DISRUPT as few pods as
+possible. Each stage gets a share of the time, as published. Gangs, GPU models and topology domains are our additions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 from kant.optimize.solvers import cp_sat, deterministic
 
 RESERVED = 0.6
-"""The share of the time that is divided among the tiers in advance; the rest goes to the first tiers that need it."""
+"""The share of the time that is divided among the tiers in advance. The rest goes to the first tiers that need it."""
 MOVE_FRACTION = 0.5
 """The share of a tier's time for DISRUPT."""
 PAD = 0.2
@@ -22,7 +22,7 @@ EPSILON = 0.005
 
 
 def solve(problem: Problem, limit: float) -> Packing:
-    """The plan of the published model within `limit` deterministic seconds, or the present state if that is better."""
+    """The plan of the published model within `limit` deterministic seconds; or the present state, if that is better."""
     return _Stages(problem, limit).run()
 
 
@@ -45,7 +45,7 @@ class _Stages:
         self.hint(problem.current)
 
     def constrain(self) -> None:
-        """Add capacity, gangs and domains; also that some waiting pod is placed, which excludes doing nothing."""
+        """Add capacity, gangs and domains, and that some waiting pod is placed, so that doing nothing is excluded."""
         problem, model = self.problem, self.model
         for i, nodes in enumerate(problem.eligible):
             model.add(sum(self.on[i, n] for n in nodes) == self.placed[i])

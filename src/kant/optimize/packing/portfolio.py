@@ -19,23 +19,23 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 from kant.optimize.packing.relaxation import Relaxation
 
 SIZES = (2, 3, 4, 6, 8)
-"""The numbers of nodes that a repair frees, in this order."""
+"""The numbers of nodes that a repair frees: first two, then more."""
 SMALL = 8
-"""The largest cluster, in nodes, that is solved as a whole before repairs; its model is then as fast as a repair."""
+"""Up to this number of nodes a cluster is solved as a whole before repairs, since its model is as fast as a repair."""
 MOST_OTHERS = 8
 """Number of other waiting pods that a repair considers."""
 SMALLEST = 0.01
-"""The minimum charge of a solve, in deterministic seconds: a small model costs more to build than to solve."""
+"""The minimum charge for a solve, in deterministic seconds: building a small model costs more than solving it."""
 SHARE = 0.02
 """The share of the limit that one repair may take."""
 REPAIR, WHOLE, QUICK, APART, UNDO = 0.5, 0.5, 0.2, 0.3, 0.5
-"""The shares of the remaining time for each of these: repairs; the whole model; a first try of it; a model with each
-pod separately, which on small clusters finds plans that counts do not; and undoing moves.
+"""The shares of the remaining time for: repairs; the whole model; a first try of the whole model; a model with each pod
+by itself, which on small clusters finds plans that counts do not; and undoing moves.
 """
 
 
 def solve(problem: Problem, limit: float) -> Packing:
-    """The best assignment found within `limit` deterministic seconds, and the proven facts about it."""
+    """The best assignment found within `limit` deterministic seconds, and what is proven about it."""
     return _Search(problem, limit).run()
 
 
@@ -78,7 +78,7 @@ class _Search:
         self.left -= max(spent, SMALLEST)
 
     def open_tier(self) -> int | None:
-        """The first tier, or None, that is not proven full and on which the whole model has not been tried."""
+        """The first tier that is not proven full and that the whole model has not been tried on; or None."""
         placed = self.problem.placed(self.best)
         for t, count in enumerate(placed):
             above = placed[:t]
@@ -90,14 +90,14 @@ class _Search:
         return None
 
     def accept(self, found: Assignment) -> bool:
-        """Accept an assignment if it is better; returns whether it is."""
+        """Accept an assignment if it is better. Returns whether it is."""
         if self.problem.rank(found) <= self.problem.rank(self.best):
             return False
         self.best = found
         return True
 
     def repair(self, tier: int) -> bool:
-        """Try to place a waiting unit of this tier by freeing some nodes for it; returns whether that helped."""
+        """Try to place a waiting unit of this tier by freeing some nodes for it. Returns whether that succeeded."""
         stop = self.left * (1 - REPAIR)
         units = sorted({self.problem.unit[i] for i in self.waiting(tier)})
         placed = self.problem.placed(self.best)[: tier + 1]
@@ -126,7 +126,7 @@ class _Search:
             yield from self.problem.units[u]
 
     def neighbourhood(self, unit: tuple[int, ...], size: int) -> list[int]:
-        """Nodes to free for a unit: those with most room for it, and as many at random; in one domain if required."""
+        """Nodes to free for a unit: those with most room for it, and as many at random; if required, in one domain."""
         problem = self.problem
         nodes = sorted(set().union(*(problem.eligible[i] for i in unit)))
         level = problem.instance.pods[unit[0]].within
@@ -164,7 +164,7 @@ class _Search:
         return float(solver.best_objective_bound)
 
     def held(self, below: int, apart: bool = False) -> CountModel:
-        """A model of the whole cluster, in which the tiers before `below` keep at least their number of pods."""
+        """A model of the whole cluster in which each tier before `below` keeps at least its number of placed pods."""
         model = CountModel(self.problem, self.best, range(len(self.problem.capacity)), apart=apart)
         for t, count in enumerate(self.problem.placed(self.best)[:below]):
             model.model.add(model.placed_of(t) >= count)
@@ -181,7 +181,7 @@ class _Search:
             self.most[above] = min(self.most[above], -int(-bound // weight))
 
     def undo(self) -> None:
-        """Revisit the pods that move or are evicted, a few nodes at a time, and let them stay if possible."""
+        """Look again at pods that move or are evicted, a few nodes at a time, and let them stay if possible."""
         problem = self.problem
         stop = self.left * (1 - UNDO)
         for size in SIZES:

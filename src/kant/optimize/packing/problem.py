@@ -17,7 +17,7 @@ WAITS = -1
 
 @dataclass(frozen=True)
 class Problem:
-    """An instance by indices. Amounts are in the order of `resources`; tiers are the priorities, the highest first."""
+    """An instance by indices. Amounts are in the order of `resources`. Tiers are the priorities, the highest first."""
 
     instance: PackingInstance
 
@@ -55,7 +55,7 @@ class Problem:
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """The units that are placed completely or not at all, in the order of the first pod: gangs, and single pods."""
+        """The units, each placed completely or not at all: gangs and single pods, in the order of their first pods."""
         found: dict[tuple[str, int], list[int]] = defaultdict(list)
         for i, pod in enumerate(self.instance.pods):
             found[(pod.group, -1 if pod.group else i)].append(i)
@@ -90,7 +90,7 @@ class Problem:
         return self.instance.nodes[node].domains[level]
 
     def fitting(self, pod: int, node: int) -> int:
-        """How many such pods fit on an empty node; the number of all pods if they request nothing."""
+        """How many such pods fit on the node if it is empty; the number of all pods if they request nothing."""
         pairs = zip(self.capacity[node], self.request[pod], strict=True)
         return min((have // need for have, need in pairs if need), default=len(self.request))
 
@@ -110,12 +110,12 @@ class Problem:
         return [i for i, (old, new) in enumerate(both) if old != WAITS == new]
 
     def rank(self, assignment: Sequence[int]) -> tuple[tuple[int, ...], int, int]:
-        """The comparison key, larger is better: pods placed by tier; few that move or are evicted; few evicted."""
+        """A comparison key, larger is better: pods placed by tier; then few pods moved or evicted; then few evicted."""
         evicted = len(self.evicted(assignment))
         return self.placed(assignment), -len(self.moved(assignment)) - evicted, -evicted
 
     def free(self, assignment: Sequence[int]) -> list[list[int]]:
-        """The free amounts of each node; negative if it holds more than it has."""
+        """The free amounts of each node. Negative if the node is overfull."""
         left = [list(amounts) for amounts in self.capacity]
         for i, node in enumerate(assignment):
             if node != WAITS:

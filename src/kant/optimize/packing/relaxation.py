@@ -1,8 +1,8 @@
-"""Counting bounds: the most pods of a tier that fit if all nodes of one kind are merged into one large node.
+"""Counting bounds: how many pods of a tier fit if all nodes of a kind are merged into one large node.
 
-Pods that do not fit the merged nodes fit no assignment. Two kinds of cuts keep limits of single nodes: on the pods of a
-class per node, and on the pods per node that each need more than a half, a third or a quarter of it. The program has a
-count for each class and kind of node, whatever the size of the cluster: it is solved in milliseconds.
+Pods that do not fit on the merged nodes fit in no assignment. Two kinds of cuts keep limits of single nodes: on the
+pods of a class per node, and on the pods per node that each need more than a half, a third or a quarter of it. The
+program has a count for each class and kind of node, whatever the cluster's size, and is solved in milliseconds.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ AMOUNTS = ("gpu", "cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class PackingSnapshot:
-    """The instance, and the jobs that are not part of it: waiting (`left_out`) and running ones (`fixed`)."""
+    """The instance, and the jobs that are not part of it: waiting jobs (`left_out`) and running jobs (`fixed`)."""
 
     instance: PackingInstance
     left_out: tuple[str, ...]
@@ -34,12 +34,12 @@ def anybody(row: int) -> bool:
 def snapshot_of(
     state: ClusterState, waiting: Iterable[int] | None = None, may_move: Callable[[int], bool] = anybody
 ) -> PackingSnapshot:
-    """Nodes in service, waiting jobs, and running preemptible ones, with whole GPUs, CPU and memory.
+    """Nodes in service, waiting jobs and running preemptible jobs, with whole GPUs, CPU and memory.
 
-    `waiting` restricts the waiting jobs to these rows, and `may_move` the running ones. A job that is not preemptible,
-    or needs something that the format cannot express (shares of a GPU, MIG slices, NVLink islands, segments, elastic
-    gangs, spreading, burst replicas), stays where it is; of a node only the capacity not used by such jobs is
-    available. Such waiting jobs are left out. A running job that names GPU models keeps its present one; a waiting job
+    `waiting` restricts the waiting jobs to these rows, and `may_move` the running ones. A running job stays where it is
+    if it is not preemptible, or needs something that the format cannot express (shares of a GPU, MIG slices, NVLink
+    islands, segments, elastic gangs, spreading, burst replicas); nodes offer only the capacity that such jobs leave.
+    Waiting jobs with such needs are left out. A running job that names GPU models keeps its present one; a waiting job
     gets its most preferred one. Quotas are ignored.
     """
     names = _pool_names(state)
@@ -96,7 +96,7 @@ def is_plain(state: ClusterState, row: int, job: Job) -> bool:
 def asks_for_whole_gpus(state: ClusterState, row: int, job: Job) -> bool:
     """Whether a job only requests whole GPUs, CPU and memory of nodes, and one domain for all pods.
 
-    Exact amounts are checked when the plan is carried out: the core gives no node more pods than allowed.
+    Amounts of other resources are checked when the plan is carried out: the core gives no node more pods than allowed.
     """
     if any(one.classes or one.anti_affinity or one.affinity or one.spread for one in job.rules):
         return False
@@ -110,7 +110,7 @@ def asks_for_whole_gpus(state: ClusterState, row: int, job: Job) -> bool:
 
 
 def _models(state: ClusterState, row: int, model: str | None, names: list[str]) -> tuple[str, ...]:
-    """The pools that admit a job, of one GPU model (None: of any)."""
+    """The names of the pools that admit a job, for one GPU model (None: for any)."""
     pools = state.shape_of(row).pools
     return tuple(names[pool] for pool in pools if model in (None, state.shapes.pool_keys[pool][0]))
 

@@ -10,8 +10,8 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 class PackingStep(Struct, frozen=True, omit_defaults=True):
     """One action.
 
-    `evict`: the pods stop, and wait. `move`: a pod, or several pods of a gang together, stop and start on another node
-    at once. `stop`: the pods stop for now, because moves wait for each other in a cycle; a later `start` brings them
+    `evict`: the pods stop, and wait. `move`: a pod, or several pods of a gang at once, stop and immediately start on
+    another node. `stop`: the pods stop for now, since moves wait for each other in a cycle; a later `start` brings them
     back. `start`: the pods start.
     """
 
@@ -22,10 +22,10 @@ class PackingStep(Struct, frozen=True, omit_defaults=True):
 
 
 def ordered(problem: Problem, target: Assignment) -> list[PackingStep]:
-    """Steps from the present places to `target`: evictions, then moves as soon as there is room for each, then starts.
+    """Steps from the present places to `target`: evictions, then moves (each once there is room for it), then starts.
 
-    If there is room for no move, the cheapest unit is stopped until its place is free: that of the lowest priority,
-    then of the fewest pods.
+    If there is room for no move, the cheapest unit is stopped until its place is free: that of the lowest priority, and
+    of these the one with the fewest pods.
     """
     return _Order(problem, target).run()
 

@@ -10,18 +10,18 @@ from kant.optimize.residency.program import COPY, DROP, KEEP, BufferAction, Prog
 from kant.optimize.solvers import cp_sat, deterministic
 
 MOST = 2_000_000
-"""The maximum size of a model: the sum over all uses of the squared number of steps at which a copy can begin."""
+"""The maximum size of a model: the sum, over all uses, of the squared number of steps at which a copy can begin."""
 
 
 class Best(NamedTuple):
-    """The best plan found, and a lower bound of the time of any plan; proven if the two are equal."""
+    """The best plan found, and a lower bound on the time of any plan. If the two are equal, the plan is optimal."""
 
     choices: tuple[BufferAction, ...]
     bound: int
 
 
 def shortest(program: Program, choices: Sequence[BufferAction], limit: float = 10.0) -> Best:
-    """Look for a better plan than `choices` for `limit` deterministic seconds; returns `choices` if there is none.
+    """Look for a better plan than `choices` for `limit` deterministic seconds. Returns `choices` if none is found.
 
     Raises InputError if CP-SAT is not installed, or the program is too long.
     """

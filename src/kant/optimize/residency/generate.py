@@ -1,4 +1,4 @@
-"""Programs by a seed: models that share a GPU and are used in turn, with temporary caches."""
+"""Random programs from a seed: models share a GPU and are used in turn, with temporary caches."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def read_program(path: Path) -> Program:
 
 
 def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> Program:
-    """`steps` steps, each with one or two of the models; some create a cache that a few later steps use.
+    """`steps` steps, each of which uses one or two of the models. Some create a cache that a few later steps use.
 
-    Models are of 10 to 40 units, two thirds of them at home on the host (8 units a tick), the others on NVMe (2); the
-    fast memory holds `share` of all models together. A step computes for 1 to 8 ticks.
+    Models have 10 to 40 units of size. Two thirds of them have their home on the host (8 units a tick), the others on
+    NVMe (2). The fast memory holds `share` of all models together. A step computes for 1 to 8 ticks.
     """
     if not 1 <= steps <= 10_000 or not 1 <= models <= 1_000 or not 0 < share <= 10:
         raise InputError("generate", "1 to 10,000 steps, 1 to 1,000 models and a share above 0", (steps, models, share))
@@ -36,7 +36,7 @@ def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> 
     rng.shuffle(weight)
     capacity = max(int(sum(buffer.size for buffer in buffers) * share), max(buffer.size for buffer in buffers))
     rows: list[ProgramStep] = []
-    caches: list[tuple[str, int]] = []  # each with the last step that uses it
+    caches: list[tuple[str, int]] = []  # each cache with the last step that uses it
     for n in range(steps):
         chosen = dict.fromkeys(rng.choices(range(models), weight, k=rng.randint(1, 2)))
         uses = [buffers[m].name for m in chosen] + [name for name, last in caches if n <= last and rng.random() < 0.5]

@@ -11,7 +11,7 @@ Numbers = NDArray[np.int64]
 
 # Columns of a use.
 STEP, SIZE, TICKS, BEFORE, MADE = 0, 1, 2, 3, 4
-# Moves: a copy is made as late or as early as possible.
+# Moves. A copy is made as late or as early as possible.
 DROP, KEEP, LATE, EARLY = 0, 1, 2, 3
 
 
@@ -26,7 +26,7 @@ def has_room(free: Numbers, first: int, last: int, size: int) -> bool:
 
 @inlined
 def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers, take: bool) -> int:
-    """Return the step from which a use can be copied, or -1; `take` reserves memory and time in the copy queue."""
+    """Return the step at which a copy for a use can begin, or -1. `take`: reserve memory and copy time for it."""
     step, size, need = uses[u, STEP], uses[u, SIZE], uses[u, TICKS]
     low = uses[uses[u, BEFORE], STEP] + 1 if uses[u, BEFORE] >= 0 else 0
     if free[step] < size:
@@ -88,7 +88,7 @@ def move(
 def attempt(
     uses: Numbers, u: int, action: int, done: Numbers, starts: Numbers, free: Numbers, supply: Numbers, reads: Numbers
 ) -> bool:
-    """`move`, for callers outside of compiled code."""
+    """`move`, for callers that are not compiled."""
     return move(uses, u, action, done, starts, free, supply, reads)
 
 
@@ -104,10 +104,10 @@ def play(
     supply: Numbers,
     reads: Numbers,
 ) -> int:
-    """Play from use `first` to the end by a rule; return how long the program takes.
+    """Play from use `first` to the end by a rule. Returns how many ticks the program takes.
 
-    A buffer that a step can read while it computes is dropped. Other buffers are kept, or else copied late, if that
-    saves at least `least` ticks for each unit of size and step; the rest are dropped.
+    A buffer that a step can read while it computes is dropped. Any other buffer is kept, otherwise copied late, if that
+    saves at least `least` ticks per unit of size and step. All others are dropped.
     """
     for u in range(first, uses.shape[0]):
         step, size, ticks = uses[u, STEP], uses[u, SIZE], uses[u, TICKS]

@@ -17,7 +17,7 @@ ACTIONS = ("drop", "keep", "copy")
 
 
 class Tier(Struct, frozen=True, forbid_unknown_fields=True):
-    """A slow memory, such as that of the host or NVMe: the units of size that it transfers in a tick."""
+    """A slow memory, such as the host's or NVMe. `bandwidth` is in units of size per tick."""
 
     name: str
     bandwidth: Size
@@ -32,7 +32,7 @@ class Buffer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProgramStep(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`compute` ticks of work on the buffers that it `uses`; it creates the buffers that it `makes`."""
+    """A step: `compute` ticks of work on the buffers that it `uses`. It creates the buffers that it `makes`."""
 
     compute: Ticks
     uses: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ class ProgramStep(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
     """Consecutive steps on a GPU whose fast memory holds `capacity` units.
 
-    A step reads from slow tiers while it computes: it takes as long as its computation or all its reads, whichever is
-    longer. Raises InputError if names are inconsistent.
+    A step reads from slow tiers while it computes, so it takes as long as the longer of the two: its computation, or
+    all its reads. Raises InputError if names are inconsistent.
     """
 
     capacity: Size
@@ -80,7 +80,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BufferUse(NamedTuple):
-    """A buffer that a step uses or makes. `before` is the index of its previous use, -1 for none."""
+    """A use: a step uses or makes a buffer. `before` is the index of the buffer's previous use; -1: none."""
 
     step: int
     buffer: int
@@ -108,14 +108,14 @@ def uses_of(program: Program) -> list[BufferUse]:
 
 
 class BufferAction(NamedTuple):
-    """The action at a use (DROP, KEEP or COPY), and the step from which a copy takes memory; -1: no copy."""
+    """The action at a use (DROP, KEEP or COPY), and the step from which a copy occupies memory (-1: no copy)."""
 
     action: int
     start: int = -1
 
 
 def duration(program: Program, choices: Sequence[BufferAction]) -> int:
-    """How long the program takes: the sum over its steps of their compute or their reads, whichever is longer."""
+    """How many ticks the program takes: the sum over its steps of the longer of computation and reads."""
     reads = [0] * len(program.steps)
     for use, choice in zip(uses_of(program), choices, strict=True):
         reads[use.step] += use.ticks if choice.action == DROP else 0

@@ -1,4 +1,4 @@
-"""Plans of the game: by a greedy rule, and by a beam whose states are rated by playing them to the end."""
+"""Plans of the game: by a greedy rule, and by a beam search whose states are rated by playing them to the end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kant.optimize.residency import kernels as k
 from kant.optimize.residency.program import COPY, DROP, KEEP, BufferAction, Program, duration, uses_of
 
 LEAST = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""The thresholds of the greedy rule: the ticks that a buffer must save for each unit of size and step."""
+"""The thresholds of the greedy rule: how many ticks a buffer must save per unit of size and step."""
 WIDTH = 24
 """The number of states that the beam keeps."""
 
 
 @dataclass(slots=True)
 class Game:
-    """A program while its actions are chosen. `free` memory, `supply` of copy time, and `reads` are by step."""
+    """A program while its actions are chosen. By step: `free` memory, `supply` of copy time, and ticks of `reads`."""
 
     uses: k.Numbers
     compute: k.Numbers
@@ -37,7 +37,7 @@ class Game:
         return bool(k.attempt(self.uses, use, move, self.done, self.starts, self.free, self.supply, self.reads))
 
     def play(self, first: int, least: float) -> int:
-        """Play to the end by the rule; returns how long the program takes."""
+        """Play to the end by the rule. Returns how many ticks the program takes."""
         state = (self.done, self.starts, self.free, self.supply, self.reads)
         return int(k.play(self.uses, first, least, self.compute, *state))
 
@@ -62,7 +62,7 @@ def begin(program: Program) -> Game:
 
 
 def greedy(program: Program) -> tuple[BufferAction, ...]:
-    """The best of the plans of the greedy rule with each of its thresholds."""
+    """The best of the plans that the greedy rule makes with its thresholds."""
     best: tuple[int, tuple[BufferAction, ...]] | None = None
     for least in LEAST:
         game = begin(program)

@@ -1,7 +1,7 @@
-"""Rounds from shares of time: the job furthest behind the share that a policy gives it goes first.
+"""Rounds from shares of time: first goes the job that is furthest behind the share that a policy gives it.
 
-The mechanism of Gavel (Narayanan et al., OSDI 2020, section 5) as in Shockwave's simulator: shares are recomputed when
-jobs have arrived or ended and RESET seconds have passed. Until then a new job has no share, and if it is chosen for a
+The mechanism of Gavel (Narayanan et al., OSDI 2020, section 5) as in Shockwave's simulator: shares are computed again
+when jobs have arrived or ended and RESET seconds have passed. Until then a new job has no share; if it is chosen for a
 round, its GPUs stay idle.
 """
 
@@ -19,7 +19,7 @@ from kant.optimize.share.training import TrainingProgress
 RESET = 1000.0
 """The minimum number of seconds between two computations of shares."""
 DIGITS = 9
-"""The number of digits of a share: beyond them, results of linear algebra differ from machine to machine."""
+"""The digits to which shares are rounded: beyond them, results of linear algebra differ between machines."""
 SURELY = 1e9
 """The factor from share to priority for a job that has not received time yet."""
 
@@ -50,7 +50,7 @@ class SharePolicy(ABC):
 
 @dataclass(slots=True)
 class _Account:
-    """The time that a job has received since the shares were computed, its earlier deficit, and its priority."""
+    """The time that a job has run since the shares were computed, its deficit from before, and its priority."""
 
     received: float
     deficit: float = 0.0
@@ -58,8 +58,8 @@ class _Account:
 
 
 class ByShares:
-    """Chooses the jobs of a round by their shares. A job starts with half a round on its account, which avoids
-    divisions by zero."""
+    """Chooses the jobs of a round by their shares. A job's account begins with half a round, to avoid divisions by
+    zero."""
 
     def __init__(self, rule: SharePolicy, gpus: int, round_s: float) -> None:
         self.rule, self.gpus, self.head_start = rule, gpus, round_s / 2
@@ -94,7 +94,7 @@ class ByShares:
         return [job for job in chosen if job.number in shares]
 
     def _key(self, number: int) -> tuple[float, float, float]:
-        """The sort key. Ties go to the earlier job: the sort is stable, also in reverse."""
+        """The sort key. Of equal jobs the earlier one comes first, since the sort is stable, also in reverse."""
         account = self.accounts[number]
         return account.priority, account.deficit, self.memory.shares.get(number, 0.0)
 

@@ -13,10 +13,10 @@ from kant.optimize.share.training import TrainingProgress
 def best_shares(
     value: Floats, gpus_each: Floats, gpus: int, floors: Floats | None = None, speeds: Floats | None = None
 ) -> list[float]:
-    """Shares x from 0 to 1 with gpus_each·x <= gpus, at least `floors`, and maximum value·x, inside the optimal set.
+    """Shares x from 0 to 1 with gpus_each·x <= gpus and x >= `floors` that maximise value·x, inside the set of optima.
 
-    `speeds` scale the constraints on floors (published programs count steps per second); they only change which optimal
-    point is found. If the solver fails, the shares are the floors, and the rest goes to the most valuable jobs first.
+    `speeds` scale the constraints on floors, as published programs count steps per second; this only changes which
+    optimum is found. If the solver fails, the shares are the floors, and the rest goes to the most valuable jobs first.
     """
     n = len(value)
     one = np.eye(n)

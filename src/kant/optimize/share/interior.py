@@ -1,9 +1,9 @@
-"""Linear programs whose solution matters beyond its value: the point to which an interior-point method converges.
+"""Linear programs of which it matters which optimum is found: the point to which an interior-point method converges.
 
-Shares of time are seldom unique, and rounds depend on which of the optimal shares are used. The published results are
-from an interior-point solver, whose solutions lie inside the optimal set. This is the same method, with the same steps:
-the homogeneous self-dual embedding of Ye, Todd and Mizuno (1994) with the predictor and corrector of Mehrotra (1992),
-after scaling rows and columns three times, as in ECOS (Domahidi, Chu and Boyd, ECC 2013).
+Shares of time are seldom unique, and rounds depend on which optimal shares are used. The published results are from an
+interior-point solver, whose solutions are inside the set of optima. This is the same method with the same steps: the
+homogeneous self-dual embedding of Ye, Todd and Mizuno (1994) with the predictor and corrector of Mehrotra (1992), after
+scaling rows and columns three times, as in ECOS (Domahidi, Chu and Boyd, ECC 2013).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ STEPS = 100
 TOLERANCE = 1e-8
 SCALINGS = 3
 NEARLY = 0.99
-"""The step length, as a share of the distance to the border."""
+"""The length of a step, as a share of the distance to the border of the feasible set."""
 REGULAR = 7e-8
-"""Added to systems that could be singular, as in ECOS."""
+"""A small number added to systems that could be singular, as in ECOS."""
 
 
 def inside(cost: ArrayLike, rows: ArrayLike, limits: ArrayLike) -> Floats:

@@ -1,4 +1,4 @@
-"""The outcome of a run in rounds: the total time, the time of each job, and which jobs were treated unfairly."""
+"""The outcome of a run in rounds: its total time, the time of each job, and which jobs were treated unfairly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ UNFAIR = 1.05
 class Fairness(Struct, frozen=True):
     """Finish-time fairness (Themis, NSDI 2020): a job's time divided by its time with an equal share of the cluster.
 
-    The equal share is the cluster divided by the number of jobs in the trace, but no more GPUs than the job requests.
-    `unfair_share` is the share of jobs above 1.05.
+    The equal share is the cluster divided by the number of jobs in the trace, but at most the GPUs that the job
+    requests. `unfair_share` is the share of jobs with a fairness above 1.05.
     """
 
     worst: float
@@ -46,8 +46,8 @@ class QueueOutcome(Struct, frozen=True):
 
 
 class SharingOutcome(Struct, frozen=True):
-    """A run in rounds. `jct_s` is the mean completion time; `busy_share` is the share of the GPU-time until the end in
-    which jobs made progress."""
+    """A run in rounds. `jct_s` is the mean job completion time. `busy_share` is the share of the GPU time, up to the
+    last end, in which jobs made progress."""
 
     makespan_s: float
     jct_s: float
@@ -62,7 +62,7 @@ class SharingOutcome(Struct, frozen=True):
 
 
 def outcome(every: Sequence[TrainingProgress], gpus: int, rounds: int, used: float, note: str) -> SharingOutcome:
-    """The outcome of jobs that have all ended; `used` is the GPU-seconds in which they made progress, `note` the
+    """The outcome for jobs that have all ended. `used` is the GPU-seconds in which they made progress; `note` is the
     policy's note."""
     crowd = max(1.0, len(every) / gpus)
     each = []

@@ -1,4 +1,4 @@
-"""A policy for sharing: it chooses the jobs of the next round, by shares of time or by its own plan."""
+"""A policy for sharing GPUs: it chooses the jobs of the next round, by shares of time or by a plan of its own."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ SHARES: Tags = {
 
 
 class Chooser(Protocol):
-    """A policy that is running, with its state. `note` is a message about it for people."""
+    """A policy in a run, with its state. `note` is a message about it for people."""
 
     note: str
 
     def choose(self, jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
-        """The jobs of the next round, which fit together; `changed`: jobs arrived or ended since the last round."""
+        """The jobs of the next round, which fit together. `changed`: jobs arrived or ended since the last round."""
         ...
 
     def ran(self, job: TrainingProgress, seconds: float) -> None:
-        """Count `seconds` that a job has run in a round, without the time that it lost to preemption."""
+        """Count `seconds` that a job has run in a round. Time that it lost to preemption is not included."""
         ...
 
 

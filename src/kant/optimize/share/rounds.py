@@ -1,7 +1,7 @@
 """Rounds: all jobs stop together, and a policy chooses the jobs that run until the next stop.
 
-The rules are those of Shockwave's simulator, which is Gavel's with batch sizes that change: a round ends when the last
-of its jobs has made its steps; a job that did not run in the previous round loses PREEMPTION seconds.
+The rules are those of Shockwave's simulator, which is Gavel's with changing batch sizes. A round ends when the last of
+its jobs has made its steps. A job that did not run in the previous round loses PREEMPTION seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROUND = 120.0
 PREEMPTION = 20.0
 """Seconds to save a job and to load it again, as published."""
 SHORT = 5.0
-"""A job that needs at least this many seconds less than a round is in its last round, and loses nothing."""
+"""A job that needs at least this much less than a whole round (seconds) is in its last round, and loses no time."""
 LATEST = 1e10
 """Seconds after which a run is abandoned."""
 
@@ -46,8 +46,8 @@ def simulate(
 ) -> SharingOutcome:
     """Run all jobs on `gpus` equal GPUs. Raises InputError if a job requests more.
 
-    With `weights`, queues are the tenants: the weight of each (default 1) is divided among its present jobs. `watch` is
-    called after each round.
+    With `weights`, queues are the tenants: the weight of a queue (default 1) is divided among its present jobs. `watch`
+    is called after each round.
     """
     for given in jobs:
         if given.gpus > gpus:

@@ -1,7 +1,7 @@
 """A job in training: its steps, and how its batch size changes between rounds.
 
-The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), reimplemented even where they are odd, as its
-published results can be compared only under the same rules. Times are float seconds, as in the simulator.
+The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT). They are reimplemented even where they are odd,
+since its published results can be compared only under the same rules. Times are float seconds, as in the simulator.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Speeds = dict[tuple[str, int, int], float]
 """Steps per second, by model, batch size and GPUs."""
 
 PATIENCE = 1.5
-"""A job that has run for this multiple of its profile's run time counts as done."""
+"""A job that has run for this multiple of its profile's run time counts as finished."""
 FAILURES = 5
-"""Rounds without a step after which a job counts as done."""
+"""After this number of rounds without a step a job counts as finished."""
 
 
 def speeds_of(jobs: list[AdaptiveJob]) -> Speeds:
@@ -38,10 +38,10 @@ def speeds_of(jobs: list[AdaptiveJob]) -> Speeds:
 class TrainingProgress:
     """A job in the cluster; `number` is its position in the order of arrival.
 
-    `total` and `done` are steps at the present batch size `batch`; both are recomputed when that changes. `ran` is the
-    number of seconds that it has run, without those it lost to preemption. `larger` means that the next round in which
-    it runs ends with a change of its batch size, to a larger one (True) or to the first one (False). `trained` has the
-    epochs by batch size.
+    `total` and `done` are steps at the present batch size `batch`; both are recomputed when the batch size changes.
+    `ran` is the seconds that the job has run, without time lost to preemption. `larger` is set if the next round in
+    which the job runs ends with a change of its batch size: True for a larger one, False for the first one. `trained`
+    has the epochs by batch size.
     """
 
     number: int
@@ -77,16 +77,16 @@ class TrainingProgress:
 
     @property
     def seconds_left(self) -> float:
-        """The remaining seconds if nothing changes."""
+        """The remaining seconds if the speed does not change."""
         return self.steps_left / self.speed
 
     @property
     def epoch(self) -> int:
-        """The number of whole epochs that it has trained."""
+        """The number of whole epochs that the job has trained."""
         return self.done // steps_of_epoch(self.job.samples, self.batch)
 
     def steps_in(self, seconds: float) -> int:
-        """The number of steps that it makes in a round."""
+        """The number of steps that the job makes in a round of `seconds`."""
         return max(0, min(int(self.speed * seconds), self.steps_left))  # a change of batch size may have ended the job
 
     def advance(self, steps: int, seconds: float) -> bool:

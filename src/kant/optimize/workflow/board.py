@@ -1,4 +1,4 @@
-"""The state that a policy sees: the graphs, where their stages run, and the remaining runs of each processor."""
+"""The state that a policy sees: the graphs, where their stages run, and the runs of each processor that go on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 
 Key = tuple[int, int]
-"""A stage: the number of its graph, and its index in the graph."""
+"""A stage: the number of its graph, and the stage's index in the graph."""
 
 
 class Board:
-    """The state of a plan or of a stream at a time `now`. Placed stages stay where they are."""
+    """The state of a plan or of a stream at a time `now`. Stages that have been placed stay where they are."""
 
     def __init__(self, graphs: Sequence[Graph]) -> None:
         self.graphs = graphs
@@ -21,12 +21,12 @@ class Board:
         self.arrived: dict[int, int] = {}
         count = len(graphs[0].processors) if graphs else 0
         self.processors = range(count)
-        # The remaining runs of each processor: their ends and starts, both in order of time.
+        # The runs of each processor that have not ended: their ends and starts, both in order of time.
         self._ends: list[list[int]] = [[] for _ in self.processors]
         self._starts: list[list[int]] = [[] for _ in self.processors]
 
     def data_there(self, key: Key, processor: int) -> int:
-        """The time when a stage's input data is on a processor; at least `now`. Its predecessors must be placed."""
+        """The time at which a stage's input data is on a processor, at least `now`. Its predecessors must be placed."""
         graph, stage = key
         at = self.now
         for j, ticks in self.graphs[graph].stages[stage].before:
@@ -37,7 +37,7 @@ class Board:
         return at
 
     def start(self, processor: int, ready: int, duration: int) -> int:
-        """The earliest start from `ready` on, in a gap between runs or after the last (insertion, as in HEFT)."""
+        """The earliest start at or after `ready`, in a gap between runs or after the last (insertion, as in HEFT)."""
         ends, starts = self._ends[processor], self._starts[processor]
         for n in range(bisect_right(ends, ready), len(ends)):
             if ready + duration <= starts[n]:
@@ -47,7 +47,7 @@ class Board:
         return ready
 
     def finish(self, key: Key, processor: int, transfers: bool = True) -> int:
-        """When a stage would end on a processor that can run it; `transfers=False` ignores data transfers."""
+        """When a stage would end on a processor that can run it. `transfers=False`: data transfers are ignored."""
         duration = self.graphs[key[0]].stages[key[1]].durations[processor]
         ready = self.data_there(key, processor) if transfers else self.now
         return self.start(processor, ready, duration) + duration
@@ -73,7 +73,7 @@ class Board:
         return run
 
     def move_on(self, now: int) -> None:
-        """Advance time to `now` and drop the runs that have ended."""
+        """Advance time to `now`, and drop the runs that have ended by then."""
         self.now = now
         for ends, starts in zip(self._ends, self._starts, strict=True):
             over = bisect_right(ends, now)

@@ -1,4 +1,4 @@
-"""Properties of plans of a graph: how much later stages may end, and a lower bound of the plan's length."""
+"""Properties of a graph's plan: how much later each stage may end, and a lower bound on the length of any plan."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 
 
 def slack(graph: Graph, runs: Sequence[StageRun]) -> list[int]:
-    """For each stage of a plan, how much later it could end without a later end of the plan.
+    """For each stage of a plan, how much later it could end without delaying the end of the plan.
 
-    Stages keep their processors and their order on each; stages without duration are not in this order. `runs` are
-    those of one graph.
+    Stages keep their processors, and their order on each processor; stages without duration are not in this order. All
+    `runs` are of one graph.
     """
     of = {run.stage: run for run in runs}
     end = max(run.end for run in runs)
@@ -34,7 +34,7 @@ def slack(graph: Graph, runs: Sequence[StageRun]) -> list[int]:
 
 
 def lower_bound(graph: Graph) -> int:
-    """A lower bound of all plans: the longest path without transfers, or the least total work / number of processors.
+    """A lower bound on any plan: the longest path without transfers, or the least total work / number of processors.
 
     A transfer to another processor only makes a path longer, so transfers are left out.
     """

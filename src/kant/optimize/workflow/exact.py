@@ -21,7 +21,7 @@ def is_small(graph: Graph) -> bool:
 
 
 class Shortest(NamedTuple):
-    """The best plan found, and a lower bound of the end of any plan; proven if the two are equal."""
+    """The best plan found, and a lower bound on the end of any plan. If the two are equal, the plan is optimal."""
 
     runs: tuple[StageRun, ...]
     bound: int
@@ -32,7 +32,7 @@ class Shortest(NamedTuple):
 
 
 def shortest(graph: Graph, runs: Sequence[StageRun], limit: float = 10.0) -> Shortest:
-    """Look for a shorter plan than `runs` for `limit` deterministic seconds; returns `runs` itself if there is none.
+    """Look for a shorter plan than `runs` for `limit` deterministic seconds. Returns `runs` itself if none is found.
 
     Raises InputError if CP-SAT is not installed, or the graph is too large.
     """

@@ -15,9 +15,9 @@ after = {prepare = "200GiB"}
 [[processor]]
 model = "H100"
 
-A duration is one time, divided by each GPU model's `speed`, or a table of times by the models that can run the stage.
-`after` is a list of stages, or a table with the amount of data from each. Times are durations and sizes have units
-everywhere in a file, or both are whole numbers everywhere.
+A duration is a single time, which is divided by the `speed` of the GPU model, or a table of times by the models that
+can run the stage. `after` is a list of stages, or a table with the amount of data from each. In one file all times and
+sizes have units, or all of them are whole numbers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StageTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class ProcessorTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One `[[processor]]`: `count` equal processors, each for one stage at a time with at most `gpus` GPUs."""
+    """One `[[processor]]`: `count` equal processors. Each runs one stage at a time, with at most `gpus` GPUs."""
 
     name: str = ""
     model: str = ""
@@ -100,7 +100,7 @@ class Processor:
 class WorkflowFile:
     """A file with valid names and dependencies. `stages` are in topological order.
 
-    `text` is used to name places in the file at `path` in error messages.
+    `text` is the file's content: error messages name places in it.
     """
 
     path: str
@@ -195,7 +195,7 @@ _EXPECTED = {
 
 
 def _with_line(error: InputError, where: str, text: str) -> InputError:
-    """Add the line of its field to an error about a table."""
+    """Add the number of the line to an error about a field of a table."""
     found = re.match(r", \[\[(stage|processor)\]\] (\d+)(?:, (\w+))?", error.where.removeprefix(where))
     if found is None:
         return error
@@ -227,7 +227,7 @@ def processors_of(file: WorkflowFile) -> tuple[Processor, ...]:
 def likely_graph(file: WorkflowFile) -> Graph | None:
     """The workflow on the processors of the file, or on one of each GPU model in it, large enough for any stage.
 
-    None if a duration or the bandwidth is not given, since then the length of its paths is unknown.
+    None if a duration or the bandwidth is missing, since the lengths of paths are then unknown.
     """
     tables = file.tables
     data = any(isinstance(stage.after, dict) and any(stage.after.values()) for stage in tables.stage)
@@ -266,7 +266,7 @@ def graph_of(file: WorkflowFile, processors: Sequence[Processor]) -> Graph:
 
 
 def _is_timed(file: WorkflowFile) -> bool:
-    """Whether times are durations: the first given time decides for the whole file."""
+    """Whether times are durations. The first time in a file decides for the whole file."""
     for stage in file.tables.stage:
         times = stage.duration.values() if isinstance(stage.duration, dict) else [stage.duration]
         for time in times:
@@ -325,7 +325,7 @@ def _within(ticks: int, where: str) -> int:
 
 
 def _volume(volume: Time, timed: bool, where: str, per: str = "") -> Fraction:
-    """An amount of data in MiB, or a plain number; `per` is the suffix of a rate, such as "/s"."""
+    """An amount of data in MiB, or as a plain number. `per` is the suffix of a rate, such as "/s"."""
     if isinstance(volume, int):
         if volume and timed:
             raise InputError(where, f"a size such as 10GiB{per}", volume)

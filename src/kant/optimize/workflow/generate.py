@@ -21,10 +21,10 @@ def generate(
     ccr: float = 1.0,
     beta: float = 1.0,
 ) -> Graph:
-    """A graph with one first stage and one last, and about sqrt(stages) / shape levels between.
+    """A graph with a single first stage and a single last stage, and about sqrt(stages) / shape levels in between.
 
-    Each other stage has up to `degree` successors in later levels. `ccr` is mean transfer / mean duration, `beta` how
-    much processors differ: a duration is drawn from 1 - beta / 2 to 1 + beta / 2 times the stage's mean.
+    Each other stage has up to `degree` successors in later levels. `ccr` is mean transfer time / mean duration. `beta`
+    is how much processors differ: a duration is drawn from 1 - beta / 2 to 1 + beta / 2 times the stage's mean.
     """
     if not 1 <= stages <= 10_000 or not 1 <= processors <= 1_000:
         raise InputError("generate", "from 1 to 10,000 stages and from 1 to 1,000 processors", (stages, processors))

@@ -1,4 +1,4 @@
-"""A workflow as numbers, and a check of plans that does not depend on how they were made."""
+"""A workflow as numbers, and a check of plans that is independent of how they were made."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kant.model.errors import InputError
 NEVER = -1
 """The duration of a stage on a processor that cannot run it."""
 MOST = 1 << 50
-"""The maximum duration and transfer: sums over a graph stay far below 2^63."""
+"""The maximum duration and transfer time. It keeps sums over a graph far below 2^63."""
 MOST_STAGES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A task of a graph. `durations` has a number for each processor, `NEVER` if it cannot run there.
+    """A task of a graph. `durations` has the ticks on each processor; `NEVER` if the stage cannot run there.
 
-    `before` has its predecessors, by index, each with the ticks that its data takes to another processor; on the same
-    processor the data is available at once.
+    `before` has the stage's predecessors by index, each with the ticks of the transfer of its data to another
+    processor. On the same processor, data is available at once.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Graph:
     processors: tuple[str, ...]
     stages: tuple[Stage, ...]
     timed: bool = False
-    """Whether a tick is a microsecond; otherwise it is just a number."""
+    """Whether a tick is a microsecond; otherwise ticks are plain numbers."""
 
     def __post_init__(self) -> None:
         if not self.processors or not self.stages:
@@ -73,12 +73,12 @@ class Graph:
 
     @cached_property
     def mean(self) -> float:
-        """The mean duration of the graph's stages, or 1 if that is 0: the unit for times of this graph."""
+        """The mean duration of the graph's stages; 1 if that is 0. It is the unit for times of this graph."""
         return sum(stage.mean for stage in self.stages) / len(self.stages) or 1.0
 
     @cached_property
     def upward(self) -> tuple[float, ...]:
-        """For each stage the upward rank: the longest path from its start to an end of the graph.
+        """The upward rank of each stage: the longest path from its start to an end of the graph.
 
         Ranks are those of H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling
         for heterogeneous computing", IEEE TPDS 13(3), 2002: mean durations, and transfers as between two processors.
@@ -90,7 +90,7 @@ class Graph:
 
     @cached_property
     def downward(self) -> tuple[float, ...]:
-        """For each stage the downward rank: the longest path from a start of the graph to its own start."""
+        """The downward rank of each stage: the longest path from a start of the graph to the stage's start."""
         ranks = [0.0] * len(self.stages)
         for i, stage in enumerate(self.stages):
             ranks[i] = max((ranks[j] + self.stages[j].mean + ticks for j, ticks in stage.before), default=0.0)
@@ -98,7 +98,7 @@ class Graph:
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
-        """The stages of a longest path through the graph; of equally long paths the first."""
+        """The stages of a longest path through the graph. Of equally long paths, the first one."""
         ways = [i for i, stage in enumerate(self.stages) if not stage.before]
         path = []
         while ways:
@@ -110,7 +110,7 @@ class Graph:
 
     @cached_property
     def spare(self) -> tuple[float, ...]:
-        """For each stage, how much shorter than the critical path a longest path through the stage is."""
+        """For each stage, by how much the longest path through it is shorter than the critical path."""
         length = max(self.upward)
         return tuple(max(length - up - down, 0.0) for up, down in zip(self.upward, self.downward, strict=True))
 

@@ -1,4 +1,4 @@
-"""Streams of graphs by a seed: how often they arrive, and how many may be in progress."""
+"""Streams of graphs from a seed: how often graphs arrive, and how many may be in progress at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MOST_GRAPHS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStream:
-    """Graphs from `pool`, with equal probability, at exponential intervals of `every` ticks on average.
+    """Graphs from `pool`, all equally likely, at exponentially distributed intervals of `every` ticks on average.
 
-    `start` graphs arrive at time zero, the others before `until`. While `most` are in progress, arrivals are lost (0:
-    no limit). The streams of DS3 (arXiv 2003.09016) have `start` = `most`.
+    `start` graphs arrive at time zero, the others before `until`. While `most` graphs are in progress, arriving graphs
+    are lost (0: no limit). The streams of DS3 (arXiv 2003.09016) have `start` = `most`.
     """
 
     pool: tuple[Graph, ...]
@@ -48,6 +48,6 @@ class WorkflowStream:
         return [rng.choice(self.pool) for _ in arrivals], arrivals
 
     def under(self, policy: WorkflowRule, seed: int) -> Stream:
-        """The result of a policy on the graphs of a seed."""
+        """The result of a policy on the stream of graphs drawn from a seed."""
         graphs, arrivals = self.draw(seed)
         return stream(graphs, arrivals, policy, self.most)

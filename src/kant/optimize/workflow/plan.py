@@ -1,4 +1,4 @@
-"""Carries out a policy: on graphs that arrive over time, or on one graph that is there from the start."""
+"""Carries out a policy: on graphs that arrive over time, or on a single graph that is there from the start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.optimize.workflow.graph import Graph, StageRun
 from kant.optimize.workflow.policy import WorkflowRule
 
 STAGE_ENDS, GRAPH_COMES = 0, 1
-"""The order of simultaneous events: ends make room for arrivals."""
+"""The order of events at the same time: stages end before graphs arrive, so that they make room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Stream:
 def stream(graphs: Sequence[Graph], arrivals: Sequence[int], policy: WorkflowRule, most: int = 0) -> Stream:
     """Let graph k arrive at time `arrivals[k]`, and place its stages as the policy chooses, until all have ended.
 
-    All graphs have the same processors. While `most` graphs are in progress, arrivals are lost, as in DS3 (arXiv
-    2003.09016); 0: none is ever lost.
+    All graphs have the same processors. While `most` graphs are in progress, arriving graphs are lost, as in DS3 (arXiv
+    2003.09016). 0: no graph is lost.
     """
     board = Board(graphs)
     events = [(at, GRAPH_COMES, k, 0) for k, at in enumerate(arrivals)]
@@ -78,7 +78,7 @@ def stream(graphs: Sequence[Graph], arrivals: Sequence[int], policy: WorkflowRul
 
 
 def _fewer(graphs: Sequence[Graph], waits: dict[Key, int], k: int, i: int) -> list[Key]:
-    """The stages of a graph that have no more pending dependencies once stage i is placed or has ended."""
+    """The stages of a graph whose last pending dependency was stage i, which has now been placed or has ended."""
     free = []
     for j, _ in graphs[k].after[i]:
         waits[k, j] -= 1

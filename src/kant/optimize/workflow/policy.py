@@ -1,4 +1,4 @@
-"""A policy for workflows: it repeatedly chooses the next stage and its processor, until all are placed."""
+"""A policy for workflows: it chooses the next stage and its processor, again and again, until all stages are placed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STAGES: Tags = {
 
 
 class WorkflowRule(Protocol):
-    """A frozen class; `whole` says when it is called.
+    """A frozen class. `whole` says when the rule is called.
 
-    If `whole` is true, it places all stages of a graph when the graph arrives, each after its predecessors are placed.
-    Otherwise a stage is placed when it is ready: all its predecessors have ended. Only a policy without `whole` works
-    if durations are not known in advance.
+    If `whole` is true, the rule places all stages of a graph when the graph arrives, each after its predecessors.
+    Otherwise a stage is placed when it is ready, which means that all its predecessors have ended. Only a rule without
+    `whole` works if durations are not known in advance.
     """
 
     source: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Train the learned order on streams. Training starts from the weights with which the order is that of ETF."""
+"""Trains the learned order on streams. Training starts from weights with which the order equals that of ETF."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kant.optimize.workflow.policies.learned import LearnedRule
 Weights = NDArray[np.float64]
 
 DRAWN, KEPT = 32, 8
-"""The number of weight vectors drawn in a generation, and how many of the best determine the next generation."""
+"""How many weight vectors are drawn in a generation, and how many of the best of them determine the next one."""
 WIDTH, WIDENED, PACE = 0.5, 0.02, 0.7
 """The initial standard deviation, the amount added to it in each generation, and the step size."""
 
@@ -26,9 +26,9 @@ def search_weights(
 ) -> Iterator[tuple[int, Weights, float]]:
     """Yield the number of each generation, its mean weights and their cost. The search starts from the weights `first`.
 
-    The cross-entropy method: draw weights, keep the best, draw around them (R. Y. Rubinstein, Methodology and Computing
-    in Applied Probability 1, 1999). `judge` returns the cost function of a generation: lower is better. The outcome
-    depends only on the seed.
+    The cross-entropy method: draw weights, keep the best, draw around these (R. Y. Rubinstein, Methodology and
+    Computing in Applied Probability 1, 1999). `judge` returns the cost function for a generation; lower is better. The
+    outcome depends only on the seed.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     mean, width = first.astype(np.float64), np.full(len(first), WIDTH)
@@ -53,7 +53,7 @@ BASE = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One step of the training. `ratio` is the mean, over streams, of the latency of `policy` divided by ETF's."""
+    """One step of the training. `ratio` is the mean over streams of the latency of `policy` divided by that of ETF."""
 
     number: int
     policy: LearnedRule
@@ -61,7 +61,7 @@ class Generation:
 
 
 def train(loads: Sequence[WorkflowStream], seed: int = 0, generations: int = 24) -> Iterator[Generation]:
-    """Yield generations of weights; the last is the result. The outcome depends only on the seed."""
+    """Yield generations of weights; the last one is the result. The outcome depends only on the seed."""
     if not loads or generations < 1:
         raise InputError("the training", "at least one load and one generation")
     first = np.array([-1.0 if name == "finish" else 0.0 for name in WEIGHTS])

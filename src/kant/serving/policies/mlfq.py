@@ -22,7 +22,7 @@ EDGES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 @dataclass
 class Call:
-    """A call: program, queue, remaining quantum, and the seconds waited and served since it entered queue 0."""
+    """A call: its program, queue and remaining quantum, and the seconds waited and served since it entered queue 0."""
 
     program: int
     queue: int
@@ -51,7 +51,7 @@ class Mlfq(Policy):
     by_step = True
 
     def inherit(self, program: int) -> int:
-        """Return the attained service in tokens that a new call of a program starts with."""
+        """Return the attained service (tokens) with which a new call of a program starts."""
         return 0
 
     def quantum(self, queue: int) -> int:

@@ -1,8 +1,8 @@
 """Limits admissions by the past (Past-Future, arXiv 2507.10150).
 
-A new request is admitted while the KV can hold the peak of the running requests. The peak of requests with a_i tokens
-now and b_i to come is max_i (a_1 + … + a_i + i b_i), sorted by b descending: when the i-th finishes, requests 1 to i
-are left, each with b_i more tokens.
+A new request is admitted while the KV can hold the peak of the running requests. If requests have a_i tokens now and
+b_i to come, sorted by b descending, the peak is max_i (a_1 + … + a_i + i b_i): when the i-th request finishes, requests
+1 to i are left, each with b_i more tokens.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kant.serving.policy import ENDED, Policy
 
 
 def peaks(now: Table, to_come: Table) -> Table:
-    """Return the most tokens that requests hold at once if each ends after its tokens to come: a number for each row of
-    `to_come`.
+    """Return the most tokens that requests hold at once if each ends after its tokens to come. The result has a number
+    for each row of `to_come`.
     """
     order = np.argsort(-to_come, axis=1, kind="stable")
     held = np.cumsum(np.broadcast_to(now, to_come.shape)[np.arange(len(to_come))[:, None], order], axis=1)
@@ -32,7 +32,7 @@ def peaks(now: Table, to_come: Table) -> Table:
 
 
 class Past:
-    """The outputs of the latest finished requests, and draws from them.
+    """The output lengths of the latest finished requests, and random draws from them.
 
     Initially the history is half filled with outputs of `initial` tokens, as in the artifact.
     """
@@ -59,11 +59,11 @@ class Past:
         return ordered[self.draw.integers(len(ordered), size=count)]
 
     def uniform(self, lists: int, requests: int) -> Times:
-        """Return random numbers from 0 to 1 for `rests`: a row for each list, a column for each request."""
+        """Return random numbers from 0 to 1 for `rests`, of shape [lists, requests]."""
         return self.draw.random((lists, requests))
 
     def rests(self, said: Table, lists: int) -> Table:
-        """Draw the remaining tokens of requests that have produced `said` tokens, in `lists` rows.
+        """Draw the remaining tokens of requests that have produced `said` tokens. The result has `lists` rows.
 
         A draw is from the outputs longer than `said`, interpolated between neighbours, from `said` up to the longest
         possible output.
@@ -80,7 +80,7 @@ class Past:
 
 
 def lists_for(running: int, most: int) -> int:
-    """Return how many draws are made for this number of running requests."""
+    """Return how many draws are made if this many requests run."""
     return min(most, 200 // max(running, 1) + 1)
 
 

@@ -22,7 +22,7 @@ class RankedPreemptive(Ranked):
     starved: int = 0
     period: int = 10
     marks: dict[int, Times] = field(default_factory=dict, init=False)
-    """For each engine, a row per request: steps without a run, steps that it stays raised, and original priority."""
+    """For each engine, a row per request: steps without a run, steps for which it stays raised, its own priority."""
 
     preemptive = True
 

@@ -1,7 +1,7 @@
 """The routers, each in its own file, and their names. A router sees the current state of the engines.
 
-If several engines are equally good, one of them is drawn at random. A request is described by `Incoming`; of its
-output, routers may only use the prediction. The same objects route in the simulator and in front of real engines.
+If several engines are equally good, one of them is drawn at random. `Incoming` describes a request; of its output,
+routers may only use the prediction. The same objects route in the simulator and in front of real engines.
 """
 
 from __future__ import annotations

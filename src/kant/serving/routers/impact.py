@@ -1,7 +1,7 @@
 """Workload impact: the mutual effect of a request and an engine's requests (Intelligent Router, 2408.13510).
 
-The paper's two gradients are seconds of a step for each prompt token (`slope` of the latency) and for each token in
-decode (`kv`). The paper's equations 1 and 2 are images; the prose gives only the proportionalities, and the scales here
+The paper's two gradients are the seconds that a step takes per prompt token (`slope` of the latency) and per token in
+decode (`kv`). The paper's equations 1 and 2 are images, and its prose gives only proportionalities. So the scales here
 are ours: twice the KV, and `MANY` requests.
 """
 
@@ -29,8 +29,8 @@ def impacts(request: Incoming, sites: Sites, alpha: float = 0.5) -> Times:
     All engines have the latency model of the first.
 
     `alpha` weights the request's own delay against the harm to others. The delay is the time of a step with the prompt
-    and all tokens that the engine's requests will have. The harm grows with the number of the engine's requests, all of
-    which the new request delays.
+    and with all tokens that the engine's requests will have. The harm grows with the number of the engine's requests,
+    since the new request delays all of them.
     """
     latency = sites[0].settings.latency
     slope, kv = latency.slope, max(latency.kv, 1e-9)

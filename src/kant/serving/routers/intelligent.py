@@ -24,12 +24,12 @@ from kant.serving.routing import HOLD, ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Sites
 
 HEAVY = 250
-"""Output tokens from which a request is a heavy decode: the paper's 5 s on its engine."""
+"""A request with this many output tokens or more is a heavy decode: the paper's 5 s on its engine."""
 
 FEATURES = ("requests", "heavy", "tokens", "peak", "overflow", "soonest")
-"""Features of an engine: its requests, the heavy ones, the share of the KV that their tokens take now and at their
-predicted lengths, the part of the new request that would not fit then, and the remaining tokens of the first to end. A
-second set of weights applies to heavy new requests."""
+"""Features of an engine: its requests; the heavy ones; the share of the KV that their tokens take now, and at their
+predicted lengths; how much of the new request would not fit then; and the remaining tokens of the first request to end.
+For heavy new requests a second set of weights applies."""
 
 SCORES = 2 * len(FEATURES)
 WEIGHTS = SCORES + 2
@@ -37,7 +37,7 @@ WEIGHTS = SCORES + 2
 
 
 def features(request: Incoming, sites: Sites) -> Times:
-    """Return a row of features of each engine for a request, each at most about 1."""
+    """Return a row of features for each engine, given a request. Each feature is at most about 1."""
     count, heavy, tokens, rest, soonest, room = *sites.sums(HEAVY).T, sites.room
     peak = (tokens + rest) / room
     over = np.maximum(0.0, peak + (request.prompt + request.predicted) / room - 1)
@@ -70,7 +70,7 @@ class Intelligent(Router):
     weights: tuple[float, ...] = field(default_factory=shipped)
     watch: bool = False
     regrets: list[float] = field(default_factory=list)
-    """With `watch`: for each choice, the best score of `impacts` minus that of the choice. Holding scores 0."""
+    """With `watch`: for each choice, the best score of `impacts` minus the score of the choice. Holding scores 0."""
 
     def __post_init__(self) -> None:
         if len(self.weights) != WEIGHTS or not all(map(math.isfinite, self.weights)):

@@ -19,7 +19,7 @@ ADAPTER_MS = 100.0
 """Milliseconds that an engine takes to load a LoRA adapter that it has not served recently."""
 
 STAYS = 1.05
-"""A program stays on its engine while the cost is at most this multiple of the least: its answers are cached there."""
+"""A program stays on its engine, which has its answers cached, while the cost is at most this multiple of the least."""
 
 
 def first_token_ms(sites: Sites, now: float, prompt: int, new: float) -> Times:

@@ -1,4 +1,4 @@
-"""When sessions arrive: a Gamma renewal process whose rate follows the hour, the weekday and slow noise."""
+"""When sessions arrive: a Gamma renewal process whose rate depends on the hour, the weekday and slow noise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR_S = 3600.0
 
 
 def hourly_rate(rng: Generator, row: ClusterStatistics, hours: int) -> Floats:
-    """The relative rate of each hour: hour of day x weekday x noise with a mean of one.
+    """Return the relative rate of each hour: hour of day x weekday x noise with a mean of one.
 
     The noise is exp(x), where x is an AR(1) process with the row's deviation and hourly correlation.
     """
@@ -31,10 +31,10 @@ def hourly_rate(rng: Generator, row: ClusterStatistics, hours: int) -> Floats:
 
 
 def session_starts(rng: Generator, row: ClusterStatistics, sessions: int, span_s: float) -> Floats:
-    """`sessions` sorted times in seconds, 0 <= t < `span_s`.
+    """Return `sessions` sorted times t in seconds, with 0 <= t < `span_s`.
 
-    Gaps are Gamma in operational time (the integral of the rate), scaled to fill the span: burstier than a
-    Poisson process within the hour, and with the rate's own bursts over hours.
+    Gaps are Gamma in operational time (the integral of the rate), scaled to fill the span. So arrivals are burstier
+    than a Poisson process within an hour, and follow the bursts of the rate over hours.
     """
     hours = math.ceil(span_s / HOUR_S)
     rate = hourly_rate(rng, row, hours)
@@ -48,7 +48,7 @@ def session_starts(rng: Generator, row: ClusterStatistics, sessions: int, span_s
 
 
 def session_sizes(rng: Generator, row: ClusterStatistics, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The numbers of identical jobs per session, which sum to `jobs`; the last one is cut so that the sum is exact."""
+    """Return the number of identical jobs of each session. The last number is cut so that the sum is exactly `jobs`."""
     weights = np.array(row.sessions) / sum(row.sessions)
     drawn = rng.choice(len(weights), size=jobs, p=weights) + 1
     passed = np.cumsum(drawn)

@@ -1,4 +1,4 @@
-"""Couples run time to size: all durations keep their distribution, and each size keeps its GPU-time.
+"""Couples run time to size: durations keep their overall distribution, and each size keeps its GPU-time.
 
 Published traces give the distribution of durations over all jobs and the GPU-time of each size, not their joint
 distribution. The simplest joint distribution with both is proportional odds (McCullagh, "Regression Models for Ordinal
@@ -23,23 +23,23 @@ _ROUNDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Coupling:
-    """Shifts of the sizes, the log-duration at each score of the grid, and the mean seconds of each size."""
+    """The shift of each size, the log-duration at each score of the grid, and the mean seconds of each size."""
 
     shifts: Floats
     log_seconds: Floats
     means: Floats
 
     def draw(self, rng: Generator, size: NDArray[np.int64]) -> Floats:
-        """Seconds for jobs of the sizes `size` (indices)."""
+        """Draw the seconds of jobs; `size` has the index of each job's size."""
         scores = self.shifts[size] + rng.logistic(size=len(size))
         return np.exp(np.interp(scores, _SCORES, self.log_seconds))
 
 
 def couple(law: Mixture, jobs: Floats, gpu_time: Floats, gpus: Floats) -> Coupling:
-    """The coupling in which size i, with the share `jobs[i]` of all jobs, uses GPU-time in proportion to `gpu_time[i]`.
+    """Return the coupling in which size i has `jobs[i]` of all jobs, and GPU-time in proportion to `gpu_time[i]`.
 
-    `gpus` are the GPUs of each size. If durations are too short for the GPU-time of a size, its shift stops at a bound
-    and the size uses less.
+    `gpus` are the GPUs of each size. If durations are too short for the GPU-time of a size, its shift stops at a bound,
+    and the size uses less GPU-time.
     """
     jobs = jobs / jobs.sum()
     relative = gpu_time / (jobs * gpus)

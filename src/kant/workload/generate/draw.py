@@ -36,13 +36,13 @@ def generate(
     tenants: int | None = None,
     seed: int = 0,
 ) -> Workload:
-    """A workload of `days` days that follows the row called `row` (see ROWS), the same for the same seed.
+    """Draw a workload of `days` days that follows the row of this name (see ROWS). It is the same for the same seed.
 
-    The number of jobs: exactly `jobs`; or, with `gpus` and `load`, as many as keep `load` times `gpus` GPUs busy on
-    average (their GPU-time is within one job of that); or as many as the row's cluster saw. With `gpus`, larger jobs
-    are left out of the mix. `services` is the part of that load that inference services request instead
-    (`generate/services.py`). `tenants` is the number of queues, if not the row's own. Raises InputError for values that
-    are out of range or contradict each other.
+    The number of jobs is exactly `jobs`; or, with `gpus` and `load`, as many as keep `load` times `gpus` GPUs busy on
+    average (their GPU-time is within one job of that); or as many as the row's cluster had. With `gpus`, larger jobs
+    are left out. `services` is the part of that load that inference services request instead (`generate/services.py`).
+    `tenants` is the number of queues (None: as in the row). Raises InputError for values out of range or that
+    contradict each other.
     """
     chosen = row_named(row)
     _check(jobs, days, gpus, load, seed)
@@ -86,7 +86,7 @@ def generate(
 
 
 def row_named(name: str) -> ClusterStatistics:
-    """The row called `name`. Raises InputError listing those that exist."""
+    """Return the row of this name. Raises InputError, which lists the existing rows."""
     if name not in ROWS:
         raise InputError("generator", f"one of {', '.join(ROWS)}", name)
     return ROWS[name]
@@ -122,7 +122,7 @@ def _up_to(row: ClusterStatistics, gpus: int) -> ClusterStatistics:
 
 @dataclass(frozen=True, slots=True)
 class _Bodies:
-    """The requests and run times of jobs, session by session."""
+    """The requests and run times of jobs, in the order of sessions."""
 
     sessions: Ints
     gpus: Ints
@@ -173,7 +173,7 @@ def _bodies_for(row: ClusterStatistics, bits: object, gpu_seconds: float) -> _Bo
 
 @lru_cache(maxsize=64)
 def couplings(row: ClusterStatistics) -> tuple[tuple[range, Coupling], ...]:
-    """For each class of sizes with one distribution of durations: its indices into `row.sizes`, and its coupling."""
+    """Return for each class of sizes with one distribution of durations: its indices in `row.sizes`, its coupling."""
     share = sum(milli * weight for milli, weight in row.shares) / sum(w for _, w in row.shares) / GPU
     made, start = [], 0
     for largest, law in row.durations:
@@ -188,7 +188,7 @@ def couplings(row: ClusterStatistics) -> tuple[tuple[range, Coupling], ...]:
 
 
 def gpu_seconds_per_job(row: ClusterStatistics) -> float:
-    """The expected GPU-seconds of one job."""
+    """Return the expected GPU-seconds of one job."""
     share = sum(milli * weight for milli, weight in row.shares) / sum(w for _, w in row.shares) / GPU
     total = 0.0
     for members, coupling in couplings(row):

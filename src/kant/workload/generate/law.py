@@ -1,4 +1,4 @@
-"""Distributions of durations: mixtures of log-normals, truncated at the longest run that a cluster allows."""
+"""Distributions of durations: mixtures of log-normals, truncated at the longest run in the cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Mixture:
 
     @cached_property
     def _table(self) -> tuple[Floats, Floats]:
-        """A grid of log-seconds, and the cumulative distribution at its points."""
+        """Return a grid of log-seconds, and the cumulative distribution at its points."""
         grid = np.linspace(0.0, math.log(self.longest), _GRID)
         law = np.zeros(_GRID)
         for weight, mu, sigma in self.parts:
@@ -35,18 +35,18 @@ class Mixture:
         return grid, law / law[-1]
 
     def log_quantile(self, part: Floats) -> Floats:
-        """Log-seconds below which the share `part` of the durations lies."""
+        """Return the log-seconds below which the share `part` of the durations lies."""
         grid, law = self._table
         return np.interp(part, law, grid)
 
     @property
     def mean(self) -> float:
-        """Mean seconds."""
+        """Return the mean in seconds."""
         grid, law = self._table
         return float(law[0] + np.sum(np.diff(law) * np.exp((grid[1:] + grid[:-1]) / 2)))
 
 
 def mixture(longest: float, *parts: tuple[float, float, float]) -> Mixture:
-    """A mixture whose weights are scaled to sum to one."""
+    """Return a mixture whose weights are scaled so that they sum to one."""
     total = sum(part[0] for part in parts)
     return Mixture(tuple((weight / total, mu, sigma) for weight, mu, sigma in parts), longest)

@@ -1,4 +1,4 @@
-"""The statistics of one cluster that a generator follows, as data with its source."""
+"""The statistics of one cluster that a generator follows, as data with their source."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatistics:
-    """One cluster of `gpus` GPUs that saw `per_hour` jobs an hour.
+    """One cluster of `gpus` GPUs, in which `per_hour` jobs arrived per hour.
 
-    `durations` has, for each class of sizes, its most GPUs and the distribution of its durations. `shares` are the
-    thousandths of a GPU that one-GPU jobs ask for, with weights. `hours` and `weekdays` (from Monday) multiply the
-    rate, as does noise exp(x) with x normal of deviation `noise` and correlation `memory` from hour to hour; gaps
-    between sessions are Gamma of shape `gap`; `sessions[i]` is the weight of i + 1 identical jobs at once.
+    `durations` has, for each class of sizes, its maximum number of GPUs and the distribution of its durations. `shares`
+    are the thousandths of a GPU that one-GPU jobs request, with weights. The rate is multiplied by `hours`, `weekdays`
+    (from Monday) and noise exp(x); x is normal with deviation `noise` and hourly correlation `memory`. Gaps between
+    sessions are Gamma of shape `gap`. `sessions[i]` is the weight of sessions of i + 1 identical jobs.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """The rows that generators follow: fits and tables of published traces.
 
-Durations are log-normal mixtures (part, mu, sigma of log-seconds) fitted to published distributions; sizes are percent
-of jobs and of GPU-time. What a trace does not publish is borrowed from another, named in a comment. Time zero is a
-Monday at 00:00.
+Durations are log-normal mixtures (part, mu, sigma of log-seconds) fitted to published distributions. Sizes are percent
+of jobs and of GPU-time. What a trace does not publish is taken from another trace, which a comment names. Time zero is
+a Monday at 00:00.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ HELIOS = "Hu et al., Characterization and Prediction of Deep Learning Workloads 
 PHILLY = "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters, ATC'19; msr-fiddle/philly-traces"
 PAI = "Weng et al., MLaaS in the Wild, NSDI'22; figures as republished with Acme"
 
-# The longest runs in the traces, in seconds. The fits of Helios have too heavy tails: each distribution is cut
-# where its mean equals the published mean (Helios' longest run is 4,320,009 s).
+# The longest runs in the traces, in seconds. The fits of Helios have too heavy tails, so each distribution is truncated
+# where its mean equals the published mean (the longest run in Helios is 4,320,009 s).
 LONGEST_PHILLY = 4_240_676.0
 LONGEST_SEREN = 1_209_604.0
 LONGEST_KALOS = 625_740.0
@@ -37,24 +37,24 @@ PHILLY_HOURS = (
 )  # fmt: skip
 PHILLY_WEEKDAYS = (0.86, 1.07, 1.14, 1.29, 1.44, 0.61, 0.60)
 
-# Philly: 93 % of submissions are single jobs, 6 % are pairs, 1 % more, up to 19 in the same second.
+# Philly: 93 % of submissions are single jobs, 6 % are pairs, and 1 % have up to 19 jobs in the same second.
 SESSIONS = (0.93, 0.06, *(0.01 * 0.7**k * 0.3 / (1 - 0.7**17) for k in range(17)))
 
 
 VENUS: dict[str, Any] = {
     "hours": VENUS_HOURS, "weekdays": VENUS_WEEKDAYS, "noise": 0.7, "memory": 0.5, "gap": 0.4, "sessions": SESSIONS,
 }  # fmt: skip
-"""Facts known only for Venus, and borrowed for the clusters that do not publish them."""
+"""Statistics that are known only for Venus, and are used for clusters that do not publish them."""
 
 
 def sizes(jobs: tuple[float, ...], gpu_time: tuple[float, ...]) -> tuple[Size, ...]:
-    """Sizes of the ladder 1, 2, 4, … with their percentages; those without jobs are left out."""
+    """Return the sizes 1, 2, 4, … with their percentages. Sizes without jobs are left out."""
     rows = zip(LADDER, jobs, gpu_time, strict=False)
     return tuple(Size(gpus, part, time) for gpus, part, time in rows if part)
 
 
 def one_law(longest: float, *parts: tuple[float, float, float]) -> tuple[tuple[int, Mixture], ...]:
-    """The same distribution of durations for jobs of every size."""
+    """Return the same distribution of durations for jobs of all sizes."""
     return ((LADDER[-1], mixture(longest, *parts)),)
 
 
@@ -67,7 +67,7 @@ def _helios(
     gpu_time: tuple[float, ...],
     *parts: tuple[float, float, float],
 ) -> ClusterStatistics:
-    """A Helios cluster: sizes as the paper's figure gives them; hours, weekdays and noise of Venus for all four."""
+    """Return a Helios cluster: sizes as in the paper's figure; hours, weekdays and noise of Venus for all four."""
     return ClusterStatistics(
         name=f"helios-{cluster}",
         source=HELIOS,
@@ -92,9 +92,9 @@ _ROWS = (
             (18.1, 3.2, 16.7, 48.4, 11.5, 1.2, 0.4, 0.2),
         ),
         durations=(
-            # 1.2 % of long jobs restore the tail (p99 135,400 s) that the fit of one GPU misses.
+            # Adding 1.2 % of long jobs restores the tail (p99 135,400 s), which the fit of one GPU misses.
             (1, mixture(LONGEST_PHILLY, (0.19, 4.16, 0.18), (0.798, 7.30, 1.72), (0.012, 12.0, 1.0))),
-            # Cut where the GPU-time of jobs of two to four GPUs equals the published value.
+            # Truncated where the GPU-time of jobs of two to four GPUs equals the published value.
             (4, mixture(1_500_000.0, (0.49, 3.32, 0.94), (0.51, 10.21, 2.06))),
             (8, mixture(LONGEST_PHILLY, (0.69, 8.50, 2.60), (0.31, 12.25, 0.64))),
             (128, mixture(LONGEST_PHILLY, (0.50, 6.31, 2.32), (0.50, 11.62, 0.99))),
@@ -158,7 +158,7 @@ _ROWS = (
             (86.3, 2.1, 0, 5.6, 0.3, 0.4, 0.65, 0.4, 1.2, 2.0, 1.1),
             (0.1, 0.02, 0, 0.6, 0.05, 1.3, 1.3, 0.5, 21.1, 39.3, 35.9),
         ),
-        # The fits of evaluation, debugging and pretraining jobs, weighted so that together they fit all jobs.
+        # The fits of evaluation, debugging and pretraining jobs, with weights by which they fit all jobs together.
         durations=one_law(
             LONGEST_KALOS,
             (0.905 * 0.27, 3.46, 0.17), (0.905 * 0.73, 5.42, 1.42),
@@ -175,7 +175,7 @@ _ROWS = (
         per_hour=720.0,  # 1,037,085 GPU jobs in two months
         sizes=sizes((97.1, 1.6, 0.5, 0.9), (68.1, 4.8, 5.8, 21.4)),
         durations=one_law(LONGEST_PAI, (0.15, 3.44, 0.53), (0.85, 6.81, 2.01)),
-        # The mean (0.68 GPUs over all jobs) and the median (0.5) are published, the split is not.
+        # The mean (0.68 GPUs over all jobs) and the median (0.5) are published, but not the split.
         shares=((250, 0.36), (500, 0.30), (1000, 0.34)),
         queues=15,
         users_per_queue=40,

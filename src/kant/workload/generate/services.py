@@ -1,7 +1,7 @@
-"""Inference services next to training: base jobs that run to the end, and replicas that vary with the hour of day.
+"""Inference services next to training: base jobs that run to the end, and replicas whose number depends on the hour.
 
-The numbers are our own: no trace distinguishes bases from replicas. Services hold few GPUs each and never end, and
-their load varies by three to one between afternoon and night.
+The numbers are Kant's own, because no trace distinguishes base jobs from replicas. Services use few GPUs each and never
+end. Their load in the afternoon is three times their load at night.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kant.workload.workload import Ints, Workload, make_workload
 CORE_SIZES, CORE_WEIGHTS = (1, 2, 4, 8), (0.35, 0.25, 0.2, 0.2)
 BASE_PRIORITY, REPLICA_PRIORITY = 100, 50
 CORE_PART = 0.7
-"""The base jobs' share of the services' GPU-time; the rest is that of burst replicas."""
+"""The base jobs' share of the services' GPU-time. The burst replicas use the rest."""
 REPLICA_HOURS = (0.5, 4.0)
 DAY_SHAPE = np.array([1 + np.cos(2 * np.pi * (hour - 15) / 24) / 2 for hour in range(24)])
-"""The rate of burst replicas by hour of day: most at 15:00, a third of that at 3:00."""
+"""The rate of burst replicas by hour of day: highest at 15:00, and a third of that at 3:00."""
 
 
 def services(row: ClusterStatistics, gpus: float, days: float, seed: int) -> Workload:
-    """Services that hold `gpus` GPUs on average over `days` days, with the tenants of `row`.
+    """Return services that use `gpus` GPUs on average over `days` days, with the tenants of `row`.
 
     Base jobs arrive within the first twentieth of the span and end with it. They are not preemptible and have priority
     100. Burst replicas have the size, the queue and the name of their base job, priority 50, and are preemptible.
@@ -79,7 +79,7 @@ def services(row: ClusterStatistics, gpus: float, days: float, seed: int) -> Wor
 
 
 def _time(hours: np.ndarray) -> Ints:
-    """Hours as microseconds, rounded to whole seconds."""
+    """Return hours as microseconds, rounded to whole seconds."""
     whole: Ints = np.rint(np.asarray(hours) * (HOUR // SECOND)).astype(np.int64) * SECOND
     return whole
 

@@ -1,4 +1,4 @@
-"""The policies that share GPUs in rounds: one small frozen class a file."""
+"""The policies that share GPUs in rounds. Each is a small frozen class in its own file."""
 
 from kant.optimize.share.policies.allox import AlloX
 from kant.optimize.share.policies.gandiva_fair import GandivaFair

@@ -15,13 +15,13 @@ from kant.optimize.solvers import cp_sat, deterministic
 from kant.queueing.window import Window, WindowJob, fill, late_weight, lay_out
 
 UNITS = 10**6
-"""The resolution of the objective: the number of integer units in the largest gain of a job from one round."""
+"""The resolution of the objective: the largest gain of a job from a single round is this many integer units."""
 PARTS = 1000
-"""The unit of the longest job's remaining time is a round divided by PARTS."""
+"""The remaining time of the longest job is counted in units of a round divided by PARTS."""
 
 
 def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]:
-    """Counts of rounds at least as good as `begin`, after at most `limit` deterministic seconds.
+    """Numbers of rounds at least as good as `begin`, after at most `limit` deterministic seconds.
 
     Raises InputError if CP-SAT is not installed.
     """
@@ -68,15 +68,15 @@ def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]
 
 
 DONE = 1.0
-"""The expected remaining seconds of a job that has trained all its epochs."""
+"""The assumed remaining seconds of a job that has trained all its epochs."""
 
 
 def expected_left(job: TrainingProgress) -> float:
-    """The seconds that a job still needs if it runs all the time, by the epochs trained at each batch size so far.
+    """The seconds that a job still needs if it runs all the time, estimated from its epochs at each batch size so far.
 
-    A Dirichlet prior gives each batch size of its profile the same share of the epochs; the observed epochs, including
-    the present one, are added. The expected epochs at each size, less those trained, determine how the remaining epochs
-    are divided. Source: the predictor of Shockwave, arXiv 2210.00093, section 5.
+    A Dirichlet prior gives each batch size of the job's profile the same share of the epochs. The observed epochs,
+    including the present one, are added. The expected epochs at each size, minus those trained, say how the remaining
+    epochs are divided. Source: the predictor of Shockwave, arXiv 2210.00093, section 5.
     """
     whole = job.job.epoch_count
     left = whole - job.epoch
@@ -100,7 +100,7 @@ def expected_left(job: TrainingProgress) -> float:
 
 
 MEMORY = 0.9
-"""The weight of the mean over time of a job's fair time; the latest estimate has the weight 1 - MEMORY."""
+"""A job's fair time is averaged over time with this weight; the latest estimate has the weight 1 - MEMORY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,13 @@ class ShockwaveRounds:
     again: int = 8
     """The number of rounds after which the plan is renewed."""
     lateness: float = 12.0
-    """The exponent of the ratio of expected to fair time in a weight."""
+    """The exponent, in a weight, of the ratio of the expected time to the fair time."""
     longest: float = 1e-3
     """The cost of one more second of the longest job, in units of the mean welfare of a round."""
     solver: bool = True
     """Whether CP-SAT improves the plan found by marginal gains."""
     solver_jobs: int = 200
-    """The most jobs for which CP-SAT is used. With more, plans use only marginal gains, so that no plan takes long."""
+    """The maximum number of jobs for which CP-SAT is used. With more, only marginal gains are used, which is fast."""
     limit: float = 0.03
     """The limit of CP-SAT for one plan, in deterministic seconds."""
     source: ClassVar[str] = "Shockwave, P. Zheng et al., NSDI 2023, arXiv 2210.00093"
@@ -136,7 +136,7 @@ class ShockwaveRounds:
 
 
 class _Plan:
-    """The planned rounds, and the fair times as estimated so far."""
+    """The planned rounds, and the estimates of fair times so far."""
 
     def __init__(self, policy: ShockwaveRounds, gpus: int, round_s: float) -> None:
         self.policy, self.gpus, self.round_s = policy, gpus, round_s

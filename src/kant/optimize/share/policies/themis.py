@@ -46,7 +46,7 @@ class Themis(SharePolicy):
         return best_shares(np.zeros(len(jobs)), each, gpus, floors)
 
     def floors(self, alone: Floats, waited: Floats, left: Floats, each: Floats, gpus: int) -> Floats:
-        """The shares that each job needs for the best possible worst ratio."""
+        """The share that each job needs so that the worst ratio is as small as possible."""
         low, high = 0.0, 1e6
         for _ in range(HALVINGS):
             ratio = (low + high) / 2

@@ -1,4 +1,4 @@
-"""The rules by which workflows are planned: one small frozen class a file."""
+"""The rules by which workflows are planned. Each is a small frozen class in its own file."""
 
 from kant.optimize.workflow.policies.cpop import Cpop
 from kant.optimize.workflow.policies.eft import Eft

@@ -1,4 +1,4 @@
-"""A learned order: a weighted sum of the features of a stage, with weights that were trained on streams."""
+"""A learned order: a weighted sum of the features of a stage. The weights were trained on streams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LearnedRule:
     duration: float = 0.4152
     """The mean duration of the stage over the processors that can run it."""
     spare: float = -0.9347
-    """By how much the longest path through the stage is shorter than the critical path."""
+    """How much shorter the longest path through the stage is than the critical path."""
     followers: float = -0.235
     """The number of successors of the stage."""
     regret: float = 0.6324
@@ -56,7 +56,7 @@ class LearnedRule:
         return open[n], wanted[n]
 
     def score(self, board: Board, key: Key, ends: list[tuple[int, int]], rivals: int) -> float:
-        """The score of a stage with the best two of its ends, each with its processor."""
+        """The score of a stage. `ends` has its two earliest possible ends, each with the processor."""
         graph = board.graphs[key[0]]
         unit, way = graph.mean, max(graph.upward) or 1.0
         first, processor = ends[0]
