@@ -10,7 +10,6 @@ from kant.cluster.quota_usage import charged_by
 from kant.model import placement as pl
 from kant.model.decision import Expire, Grow, Preempt, Shrink, Start
 from kant.model.placement import Allocation
-from kant.model.units import FOREVER
 from kant.queueing.cycle_plan import CyclePlan
 
 
@@ -75,7 +74,5 @@ def end_with(cycle: CyclePlan, row: int, pods: int) -> int:
     state, forecast = cycle.state, cycle.forecast
     assert forecast is not None
     if row not in state.running or row in cycle.stopped:
-        return min(cycle.now + forecast.estimates.duration(state, row, pods), FOREVER)
-    held = state.elastic[row].pods
-    left = forecast.estimates.end(state, row, cycle.now) - cycle.now
-    return min(cycle.now + -(-left * held // pods), FOREVER)
+        return forecast.estimates.end_if_started(state, row, cycle.now, pods)
+    return forecast.estimates.end(state, row, cycle.now, pods)
