@@ -44,6 +44,7 @@ from kant.queueing.pending import PendingQueue
 from kant.queueing.ports import NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.preemption.search import EXACT, TRIALS
+from kant.queueing.rejection import await_rejection
 from kant.queueing.shares import Shares
 from kant.queueing.tries import find_place, nominate
 from kant.queueing.waiting import P_RECORDED
@@ -271,6 +272,8 @@ class CyclePlan:
             self.forecast.starts(row, allocation, self.now, end)
             if row in self.state.reserved or row in self.reserved:
                 self.unreserved.add(row)
+        if self.state.books and self.booked.opens(allocation):
+            self.frees(allocation)
         if self.pending.wakes_on & ANY_START or self.state.burst_replicas:
             self.pending.starts(row)
 
@@ -323,12 +326,19 @@ class CyclePlan:
         self.start(row, allocation, kept)
 
     def _stops(self, row: int) -> None:
+        await_rejection(self, row)
         self.stopped[row] = None
         self.pending.stops(row)
         self.admission.stops(row)
         self.share_out(row, self.state.quota_usage.charged[row][2], -1)
         if self.forecast is not None:
             self.forecast.stops(row)
+
+    def frees(self, pieces: Allocation) -> None:
+        """Ask for a cycle right after this plan if jobs wait that may use what comes free where these pieces are."""
+        if len(self.state.pending) > sum(isinstance(each, Start) for each in self.plan.decisions):
+            self.pending.frees(pieces)
+            self.wake_at(self.now + 1)
 
     def shrinks(self, row: int, pieces: Allocation) -> None:
         """Record that the plan takes pods from a running gang. The plan may not stop this gang, nor shrink it again."""

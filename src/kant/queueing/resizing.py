@@ -40,6 +40,21 @@ def widen(cycle: CyclePlan, start: Start, allocation: Allocation) -> None:
     less, more = charged_by(shape, before), charged_by(shape, allocation)
     cycle.share_out(row, (more[0] - less[0], more[1] - less[1], more[2] - less[2]), 1)
     _forecast(cycle, row, allocation)
+    left = _given_up(before, allocation)
+    if len(left):
+        if cycle.forecast is not None:
+            cycle.forecast.opened += 1
+        cycle.frees(left)
+
+
+def _given_up(before: Allocation, after: Allocation) -> Allocation:
+    """Return the pieces of `before` on nodes where `after` has fewer pods of their group."""
+    pods: dict[tuple[int, int], int] = {}
+    for sign, pieces in ((-1, before), (1, after)):
+        for node, group, count in pieces[:, [pl.NODE, pl.GROUP, pl.PODS]].tolist():
+            pods[node, group] = pods.get((node, group), 0) + sign * count
+    where: list[list[int]] = before[:, [pl.NODE, pl.GROUP]].tolist()
+    return before[[pods[node, group] < 0 for node, group in where]]
 
 
 def grow(cycle: CyclePlan, row: int, pieces: Allocation) -> None:
