@@ -18,7 +18,7 @@ from kant.cluster.columns import J_PREEMPTIBLE, J_STARTED
 from kant.cluster.state import ClusterState
 from kant.model.decision import Booked, Hold, NoReservation, Preempt, Reject, Start
 from kant.model.errors import StateError
-from kant.model.event import BookingEnded, GpusBooked
+from kant.model.event import BookingEnded, GpusBooked, NodeSetChanged
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, Allocation, Booking
@@ -450,3 +450,27 @@ def test_a_new_scheduler_keeps_the_same_reservations_after_a_job_has_started_ins
     assert sorted(harness.running()) == ["own", "runs"]
     fresh = Scheduler(harness.state, harness.profile).cycle(harness.now + 1)
     assert said(harness.cycle(harness.now + 1)) == said(fresh)
+
+
+def test_a_start_on_booked_gpus_leaves_the_cores_beside_them_to_others_at_once() -> None:
+    """While the booked GPU is free, half of the cores are closed with it. The job that takes it uses none of them."""
+    harness = Harness(make_cluster(2, cpu=10_000), profile("best-effort", False))
+    book(harness, "r", HOUR, 3 * HOUR, (0, 0b01))
+    harness.submit(make_job("cores", 0, cpu=6000, preemptible=False), inside("own", "r"))
+    harness.cycle()
+    assert harness.running() == []
+    assert harness.cycle(HOUR).review_at == HOUR + 1
+    harness.cycle(HOUR + 1)
+    assert sorted(harness.running()) == ["cores", "own"]
+
+
+def test_a_node_that_has_lost_gpus_stays_closed_to_jobs_of_a_reservation_elsewhere() -> None:
+    harness = Harness(make_cluster(1, 4, cpu=10_000), profile("best-effort", False))
+    harness.happen(NodeSetChanged(0, "first", ("n0",)))
+    harness.submit(make_job("taken", 0, cpu=8000, node_set="first"))
+    harness.cycle()
+    book(harness, "r", 0, HOUR, (0, 0b1))
+    harness.lose("n1", 1, 2)
+    harness.submit(inside("own", "r", 0, cpu=4000))
+    harness.cycle()
+    assert harness.running() == ["taken"]

@@ -684,3 +684,15 @@ def test_a_gang_of_mig_instances_shrinks_to_its_floor_and_grows() -> None:
     harness.finish("urgent")
     harness.cycle()
     assert held(harness, "gang") == 7
+
+
+def test_a_gang_that_leaves_the_place_of_its_floor_leaves_it_to_others_at_once() -> None:
+    """Its floor fits best on the small node, and the whole gang only on the large one, where nobody else may run."""
+    nodes = Node("small", 2, leaf="a"), Node("large", 4, leaf="b", queues=("own",))
+    harness = Harness(ClusterSpec("test", nodes), make_profile("fifo", "best-effort", "best-fit"))
+    harness.submit(make_job("gang", 2, pods=2, floor=1, queue="own", within="leaf", within_required=True))
+    harness.submit(make_job("other", 2, queue="rest"))
+    plan = harness.cycle()
+    assert held(harness, "gang") == 2 and harness.running() == ["gang"] and plan.review_at == 1
+    harness.cycle(1)
+    assert harness.running() == ["gang", "other"]

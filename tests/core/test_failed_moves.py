@@ -33,7 +33,7 @@ class World:
         self.state = ClusterState(make_cluster(*self.draw.choice([1, 2, 4], int(self.draw.integers(3, 9))).tolist()))
         self.calendar = self.fresh()
         self.jobs: Table = np.zeros((JOBS, c.JOB_WIDTH), dtype=np.int64)
-        self.jobs[:, c.J_ESTIMATE] = -1
+        self.jobs[:, [c.J_ESTIMATE, c.J_LIMIT]] = -1
         self.told = np.ones((JOBS, 1), dtype=np.int64)
         self.waiting: list[int] = []
         self.now, self.opened, self.came = 0, 1, 0

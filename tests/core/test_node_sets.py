@@ -227,3 +227,19 @@ def test_a_share_and_a_job_without_gpus_start_on_the_node_of_their_set(profile: 
     harness.cycle()
     room = 4 if "milli" in fields else 2
     assert [nodes_of(harness, f"j{at}") for at in range(5)] == [{"n3"}] * room + [set()] * (5 - room)
+
+
+@pytest.mark.parametrize("quota", [False, True])
+def test_a_job_makes_way_where_it_runs_though_its_set_has_lost_the_node(quota: bool) -> None:
+    """The other job needs the node, or only the quota: it fits on another node."""
+    harness = Harness(make_cluster(1, 1), builtin_profile("kant"))
+    if quota:
+        harness.set_queues(Queue("q", quotas=(Quota(nominal=1000, borrowing_limit=0),)))
+    harness.happen(NodeSetChanged(0, "s", ("n0",)))
+    harness.submit(make_job("runs", queue="q", node_set="s"))
+    harness.cycle()
+    harness.happen(NodeSetChanged(0, "s", (), ("n0",)))
+    harness.happen(NodeSetChanged(0, "t", ("n1" if quota else "n0",)))
+    harness.submit(make_job("urgent", queue="q", priority=1, node_set="t"))
+    harness.cycle(HOUR)
+    assert harness.running() == ["urgent"]

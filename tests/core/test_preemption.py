@@ -11,6 +11,7 @@ from kant.cluster.snapshot import Snapshot
 from kant.model.decision import Demote, NoFit, Plan, Preempt, Start
 from kant.model.event import JobProgressed
 from kant.model.node import ClusterSpec, Node
+from kant.model.status import JobStatus
 from kant.model.tenant import Quota
 from kant.model.units import DAY, HOUR, MINUTE, SECOND
 from kant.placement.placer import Placer
@@ -218,3 +219,19 @@ def test_a_job_of_two_models_is_tried_again_when_it_may_preempt_on_the_first_of_
     assert harness.cycle().review_at == 60 * SECOND
     harness.cycle(60 * SECOND)
     assert sorted(harness.running()) == ["second", "waits"]
+
+
+@pytest.mark.parametrize("discipline", ["backfill", "best-effort"])
+def test_a_job_that_is_evicted_and_may_never_start_again_is_rejected_right_after(discipline: str) -> None:
+    """It has more than its queue is now allowed; while it runs nobody minds."""
+    harness = Harness(make_cluster(4), make_profile("fifo", discipline, preemption=Preemption(min_run_s=0)))
+    harness.set_queues(make_queue("small", 4), make_queue("large", 4))
+    harness.submit(make_job("was", 4, queue="small"))
+    harness.cycle()
+    harness.now = 10 * SECOND
+    harness.set_queues(make_queue("small", 2, borrowing=0), make_queue("large", 4))
+    harness.submit(make_job("comes", 4, queue="large", priority=1))
+    plan = harness.cycle(10 * SECOND)
+    assert harness.running() == ["comes"] and plan.review_at == 10 * SECOND + 1
+    harness.cycle(10 * SECOND + 1)
+    assert harness.status("was") == JobStatus.REJECTED

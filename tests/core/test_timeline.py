@@ -481,7 +481,7 @@ def test_another_makes_way_only_for_a_job_that_starts_sooner_by_it(
     both.add(2, whole(0, 1), 0, 3)
     both.add(3, whole(1, 1), 0, free)
     jobs: Table = np.zeros((4, c.JOB_WIDTH), dtype=np.int64)
-    jobs[:, c.J_SHAPE] = shape.index
+    jobs[:, c.J_SHAPE], jobs[:, c.J_LIMIT] = shape.index, -1
     reserved = np.array([(job, shape.index), (other, shape.index)], dtype=np.int64)
     recorded, attempts = np.ones((4, 1), dtype=np.int64), np.ones(1, dtype=np.int64)
     _, _, found, moved = both.calendar.first_sooner(

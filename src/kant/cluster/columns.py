@@ -99,12 +99,13 @@ J_RETURNS = 23  # returns to the queue in a row, without a preemption in between
 J_BASE = 24  # row of the base job of a burst replica (-1: no burst replica)
 J_PIECE = 25  # while the job runs: its first row in the table of held pieces (`StateData.pieces`)
 J_PIECES = 26  # while the job runs: the number of its rows in that table
-JOB_WIDTH = 27
+J_LIMIT = 27  # time limit of a run, counted from its start (-1: none)
+JOB_WIDTH = 28
 # If run times are learned (`StateData.history`), a row has three more columns:
-J_KIND = 27  # number of the job's kind in `kant.cluster.history`
-J_P50 = 28  # run times predicted at submission, not exceeded in 50 and 90 % of cases (-1: unknown)
-J_P90 = 29
-LEARNED_WIDTH = 30
+J_KIND = 28  # number of the job's kind in `kant.cluster.history`
+J_P50 = 29  # run times predicted at submission, not exceeded in 50 and 90 % of cases (-1: unknown)
+J_P90 = 30
+LEARNED_WIDTH = 31
 
 # --- the log of changed nodes: entry 0 counts the changes, the rest is a ring buffer of node indices --------------
 
@@ -170,10 +171,16 @@ def bits_in(mask: int) -> int:
 
 @inlined
 def planned_run(job: Table, promised: int) -> int:
-    """Return the planned run time of a job, µs; FOREVER: unknown. `promised`: J_P50, J_P90, or -1 for the estimate."""
+    """Return the planned run time of a job, at most its time limit, µs; FOREVER: unknown.
+
+    `promised` is J_P50 or J_P90 for the learned run time, or -1 for the estimate.
+    """
+    run = FOREVER
     if promised >= 0 and job[promised] >= 0:
-        return int(max(job[promised] - job[J_ATTAINED], MINUTE))
-    return int(max(job[J_REMAINING], 1)) if job[J_REMAINING] >= 0 else FOREVER
+        run = max(job[promised] - job[J_ATTAINED], MINUTE)
+    elif job[J_REMAINING] >= 0:
+        run = max(job[J_REMAINING], 1)
+    return int(run if job[J_LIMIT] < 0 else min(run, max(job[J_LIMIT], 1)))
 
 
 @inlined

@@ -53,6 +53,8 @@ def check(state: StateData) -> None:
     )
     _say(np.array_equal(pool_totals(fresh, len(ignored))[:, : c.P_FREED], state.pools[:, : c.P_FREED]),
          "the totals of each pool are the sums over its nodes")  # fmt: skip
+    _say(all(state.jobs[row, c.J_LIMIT] == job.limit for row, job in state.live.items()),
+         "the job table has the time limit of each job")  # fmt: skip
     status = state.jobs[: len(state.ids), c.J_STATUS]
     _say(not (state.pending.keys() & state.running.keys()), "a job waits or runs, never both")
     _say(set(state.pending) == set(np.flatnonzero(status == JobStatus.PENDING).tolist()),

@@ -50,6 +50,7 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
     to.submitted(
         state.jobs, row, event.time, state.arrivals, queue, user, shape.index, shape.gpu_milli, shape.pods,
         job.submit, job.estimate, job.priority, job.preemptible, job.due, job.checkpoint, base,
+        job.limit,
     )  # fmt: skip
     if state.history is not None:
         state.jobs[row, c.J_KIND :] = run_time_promises(state, job, queue, user)
@@ -248,6 +249,7 @@ def limited(state: StateData, event: ev.JobLimited) -> None:
         done = job.estimate - numbers[c.J_REMAINING] if job.estimate >= 0 else numbers[c.J_ATTAINED]
         numbers[c.J_ESTIMATE], numbers[c.J_REMAINING] = limit, max(limit - done, 0)
         job = replace(job, estimate=limit)
+    numbers[c.J_LIMIT] = limit
     state.live[row] = replace(job, limit=limit)
     state.limits_runs = True
     state.job_changes.add(row)

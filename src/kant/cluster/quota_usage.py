@@ -32,7 +32,8 @@ class QuotaUsage:
     """The quota accounting of one cluster. Queues and users have the numbers of `StateData.queues` and `users`.
 
     `tree` is None if no queue has been declared; then nothing is limited. `quota_version` counts the changes that may
-    let a job start that lacked quota: refunds of quota, and changes of the queues. `declared` are the queues as last
+    let a job start that lacked quota: refunds of quota, and changes of the queues, the last at `changed_at` (µs; -1:
+    none). `declared` are the queues as last
     declared; `queue_config` also has the user queues, in the order of their first jobs.
     """
 
@@ -49,6 +50,7 @@ class QuotaUsage:
         self.budgets: Budgets | None = None  # use of the month, if a queue has a budget
         self.charged: dict[int, tuple[int, int, Held, Amounts]] = {}  # running job -> queue, user, what it holds
         self.quota_version = 0
+        self.changed_at = -1
         self.limits_users = False
         self._names: list[str] = []
         self._amounts: dict[int, Amounts] = {}  # by shape index, for shapes charged on one GPU model
@@ -161,7 +163,7 @@ class QuotaUsage:
 
     def queues_changed(self, queue_config: QueueConfig, running: Running, now: int) -> None:
         """Replace the queues and quotas, and charge the running jobs again, whether they fit or not."""
-        self.declared = queue_config
+        self.declared, self.changed_at = queue_config, now
         self.shared = {queue.name: queue for queue in queue_config.queues if queue.user_queues}
         if self._of_users:  # user queues stay even if no longer configured: running jobs count there
             above = {queue.name: queue for queue in queue_config.queues}

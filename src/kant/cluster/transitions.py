@@ -22,6 +22,7 @@ STAYS, ONE_MORE, ENDS = 0, 1, -1
 def submitted(
     jobs: Table, row: int, now: int, rank: int, queue: int, user: int, shape: int, milli: int, pods: int, submit: int,
     estimate: int, priority: int, preemptible: bool, due: int, checkpoint: int, base: int,
+    limit: int,
 ) -> None:  # fmt: skip
     """Write the row of a submitted job, which waits."""
     job = jobs[row]
@@ -41,6 +42,7 @@ def submitted(
     job[c.J_DUE] = due
     job[c.J_CHECKPOINT] = checkpoint
     job[c.J_BASE] = base
+    job[c.J_LIMIT] = limit
 
 
 @compiled

@@ -24,7 +24,6 @@ from kant.model.decision import (
 )
 from kant.model.errors import StateError
 from kant.model.placement import NODE, Allocation, Reservation
-from kant.model.units import FOREVER
 from kant.queueing.rejection import never_starts
 from kant.scheduler.cycle import Scheduler
 
@@ -114,7 +113,7 @@ class Diagnosis:
         None if no other job holds a reservation: then reservations of GPUs that begin later need these resources.
         """
         assert self.cycle.forecast is not None
-        until = min(self.now + self.cycle.forecast.estimates.duration(self.state, row), FOREVER)
+        until = self.cycle.forecast.estimates.end_if_started(self.state, row, self.now)
         nodes = set(place[:, NODE].tolist())
 
         def rank(entry: tuple[int, Reservation]) -> tuple[bool, bool, int, int]:

@@ -60,6 +60,15 @@ class BookedSpace:
         until = min(self.now + span, FOREVER)
         return self._inside(tuple(name for name, one in self.state.bookings.items() if self.now < one.start < until))
 
+    def opens(self, allocation: Allocation) -> bool:
+        """Return whether an allocation has booked GPUs of nodes whose CPU or memory is limited.
+
+        Their share of CPU and memory is closed to others while they are free, so a job that takes them may leave room.
+        """
+        booked = self._inside(tuple(name for name, one in self.state.bookings.items() if self.now < one.end))
+        limited = self.state.table[allocation[:, NODE]][:, [c.CPU, c.MEMORY]].min(axis=1) < FOREVER
+        return any(mask & booked.get(node, 0) for node, mask in allocation[limited][:, [NODE, MASK]].tolist())
+
     def closed_to(self, row: int) -> dict[int, int]:
         """Return the GPUs that the job may not use, as bits by node. A reservation that it names must have begun."""
         name = self.own(row)
@@ -109,7 +118,8 @@ class BookedSpace:
         shut, mig = bits[:, None] >> slots & 1 == 1, rows[:, c.MIG] > 0
         idle = shut & (free == GPU) & ~mig[:, None]
         if whole:  # a node without a GPU of the reservation is closed whole; on the others CPU and memory stay open
-            share = np.where((bits == (1 << rows[:, c.GPUS]) - 1)[:, None], rows[:, [c.CPU_FREE, c.MEMORY_FREE]], 0)
+            every = [(1 << self.state.nodes[node].gpus) - 1 for node in closed]  # lost GPUs too
+            share = np.where((bits == every)[:, None], rows[:, [c.CPU_FREE, c.MEMORY_FREE]], 0)
         else:
             amounts = rows[:, [c.CPU, c.MEMORY]]
             share = amounts // np.maximum(rows[:, [c.GPUS]], 1) * idle.sum(axis=1)[:, None]

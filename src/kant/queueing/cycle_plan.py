@@ -44,6 +44,7 @@ from kant.queueing.pending import PendingQueue
 from kant.queueing.ports import NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.preemption.search import EXACT, TRIALS
+from kant.queueing.rejection import await_rejection
 from kant.queueing.shares import Shares
 from kant.queueing.tries import find_place, nominate
 from kant.queueing.waiting import P_RECORDED
@@ -54,9 +55,6 @@ if TYPE_CHECKING:
     from kant.queueing.forecast import Forecast
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
-
-GIVEN = Estimates()
-"""Run times as the jobs' owners declare them; used if the profile does not plan ahead."""
 
 
 class Evictor(Protocol):
@@ -153,7 +151,7 @@ class CyclePlan:
         """Place a job's whole gang on `placer.trial`, clear of all reservations."""
         if self.forecast is None:
             return self._place(row, shape)
-        until = min(self.now + self.forecast.estimates.duration(self.state, row, shape.pods), FOREVER)
+        until = self.forecast.estimates.end_if_started(self.state, row, self.now, shape.pods)
         return self.place_beside(row, shape, until)
 
     def place_beside(self, row: int, shape: Shape, until: int, held: Allocation | None = None) -> Allocation | NoFit:
@@ -208,19 +206,14 @@ class CyclePlan:
         """Return `placed`, or if possible equal devices that are not booked while the job is expected to run."""
         if shape.has_affinity or self.booked.own(row):
             return placed
-        booked = self.booked.begins_within(self._expected_run(row, shape))
+        estimates = Estimates() if self.forecast is None else self.forecast.estimates
+        booked = self.booked.begins_within(estimates.duration(self.state, row, shape.pods))
         if not any(mask & booked.get(node, 0) for node, mask in placed[:, [NODE, MASK]].tolist()):
             return placed
         self.placer.trial.rollback(mark)
         clear = self.placer.clear_of_bookings(shape, placed, booked, self.bad_nodes(row))
         self.placer.trial.restore(clear)
         return clear
-
-    def _expected_run(self, row: int, shape: Shape) -> int:
-        """Return the expected run time of the job, at most its limit, µs; FOREVER if unknown."""
-        estimates = GIVEN if self.forecast is None else self.forecast.estimates
-        limit = self.state.live[row].limit
-        return min(estimates.duration(self.state, row, shape.pods), limit if limit >= 0 else FOREVER)
 
     def bad_nodes(self, row: int) -> tuple[int, ...]:
         """Return the nodes on which the job has failed: it avoids them while other nodes suffice."""
@@ -275,10 +268,12 @@ class CyclePlan:
             shape = self.state.shape_of(row)
             self.share_out(row, (shape.charged_milli, shape.cpu, shape.memory), 1)
         if self.forecast is not None:
-            duration = self.forecast.estimates.duration(self.state, row, self.state.shape_of(row).pods)
-            self.forecast.starts(row, allocation, self.now, min(self.now + duration, FOREVER))
+            end = self.forecast.estimates.end_if_started(self.state, row, self.now, self.state.shape_of(row).pods)
+            self.forecast.starts(row, allocation, self.now, end)
             if row in self.state.reserved or row in self.reserved:
                 self.unreserved.add(row)
+        if self.state.books and self.booked.opens(allocation):
+            self.frees(allocation)
         if self.pending.wakes_on & ANY_START or self.state.burst_replicas:
             self.pending.starts(row)
 
@@ -331,12 +326,19 @@ class CyclePlan:
         self.start(row, allocation, kept)
 
     def _stops(self, row: int) -> None:
+        await_rejection(self, row)
         self.stopped[row] = None
         self.pending.stops(row)
         self.admission.stops(row)
         self.share_out(row, self.state.quota_usage.charged[row][2], -1)
         if self.forecast is not None:
             self.forecast.stops(row)
+
+    def frees(self, pieces: Allocation) -> None:
+        """Ask for a cycle right after this plan if jobs wait that may use what comes free where these pieces are."""
+        if len(self.state.pending) > sum(isinstance(each, Start) for each in self.plan.decisions):
+            self.pending.frees(pieces)
+            self.wake_at(self.now + 1)
 
     def shrinks(self, row: int, pieces: Allocation) -> None:
         """Record that the plan takes pods from a running gang. The plan may not stop this gang, nor shrink it again."""

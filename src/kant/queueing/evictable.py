@@ -14,6 +14,7 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.quota_columns import all_borrow, could_ever, first_short, place_of_meeting, reach, refund_all
 from kant.compiled import compiled, inlined
+from kant.model.placement import NODE
 from kant.model.units import FOREVER
 
 BORROWING = -1
@@ -86,6 +87,15 @@ def running_table(rows: Table, jobs: Table, pools: Table, homes: Table, min_run:
         who[R_UNTIL], who[R_GUARANTEED] = job[c.J_STARTED] + max(min_run, home[1]), home[1] != 0
         who[R_POOLS], who[R_BASE], who[R_MILLI] = pools[job[c.J_SHAPE]], job[c.J_BASE], job[c.J_MILLI]
     return table
+
+
+@compiled
+def add_pools_held(table: Table, jobs: Table, pieces: Table, nodes: Table) -> None:
+    """Add to the pools of each running job those of the nodes where it runs: its node set may have lost these nodes."""
+    for i in range(table.shape[0]):
+        job = jobs[table[i, R_ROW]]
+        for piece in range(job[c.J_PIECE], job[c.J_PIECE] + job[c.J_PIECES]):
+            table[i, R_POOLS] |= 1 << nodes[pieces[piece, NODE], c.POOL]
 
 
 @inlined

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kant.cluster.columns import J_BASE, J_SINCE
 from kant.model.placement import PODS, Allocation
-from kant.model.units import FOREVER, SECOND
+from kant.model.units import SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.ports import ReplacedGang
 
@@ -90,7 +90,7 @@ def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False)
         return None
     blocked = closed = None
     if forecast is not None and not cycle.state.shape_of(row).ask.reservation:
-        blocked = cycle.reserved_space(min(cycle.now + forecast.estimates.duration(cycle.state, row), FOREVER))
+        blocked = cycle.reserved_space(forecast.estimates.end_if_started(cycle.state, row, cycle.now))
         trial.restore(blocked)
     if cycle.state.books:
         closed = cycle.booked.pieces(row, trial.table)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import J_FAILURES, J_SHAPE
+from typing import TYPE_CHECKING
+
+from kant.cluster.columns import J_FAILURES, J_SHAPE, J_STARTED
 from kant.model.decision import Reason
-from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.requeue import retries_used
+
+if TYPE_CHECKING:
+    from kant.queueing.cycle_plan import CyclePlan
 
 
 def reject_impossible(cycle: CyclePlan) -> None:
@@ -36,3 +40,14 @@ def never_starts(cycle: CyclePlan, row: int) -> Reason | None:
             return None
         first = first or never
     return first
+
+
+def await_rejection(cycle: CyclePlan, row: int) -> None:
+    """Ask for a cycle right after a plan that stops a job which can never start again.
+
+    Quotas or nodes have changed since the job started.
+    """
+    state = cycle.state
+    changed = state.asked_anew > 0 or state.quota_usage.changed_at >= state.jobs.item(row, J_STARTED)
+    if changed and never_starts(cycle, row) is not None:
+        cycle.wake_at(cycle.now + 1)

@@ -233,7 +233,7 @@ class ReservationBackfill:
                 return at
             shape = state.shape_of(row)
             if found is not None:
-                until = min(found[0] + self.forecast.estimates.duration(state, row), FOREVER)
+                until = self.forecast.estimates.end_if_started(state, row, found[0])
                 if found[0] <= cycle.now:
                     self._suspend(row)
                     placed = self._placed(row, shape, found[1], until)
@@ -267,7 +267,7 @@ class ReservationBackfill:
         best: tuple[int, Allocation] | None = None
         may_hold = not self._is_full()
         duration = self.forecast.estimates.duration(self.state, row)
-        until = min(cycle.now + duration, FOREVER)
+        until = self.forecast.estimates.end_if_started(self.state, row, cycle.now)
         options = cycle.admission.options(row, shape) if reason is None else []
         for option in options:
             short = cycle.admission.shortage(row, option)
@@ -429,7 +429,7 @@ class ReservationBackfill:
             if place is None:
                 self._serve(row)
             else:
-                until = min(self.cycle.now + self.forecast.estimates.duration(state, row), FOREVER)
+                until = self.forecast.estimates.end_if_started(state, row, self.cycle.now)
                 placed = self._placed(row, state.shape_of(row), place, until)
                 assert placed is not None, "only bookings keep a job from a place that is proven"
                 self._start(row, placed)

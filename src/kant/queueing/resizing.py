@@ -10,7 +10,6 @@ from kant.cluster.quota_usage import charged_by
 from kant.model import placement as pl
 from kant.model.decision import Expire, Grow, Preempt, Shrink, Start
 from kant.model.placement import Allocation
-from kant.model.units import FOREVER
 from kant.queueing.cycle_plan import CyclePlan
 
 
@@ -41,6 +40,21 @@ def widen(cycle: CyclePlan, start: Start, allocation: Allocation) -> None:
     less, more = charged_by(shape, before), charged_by(shape, allocation)
     cycle.share_out(row, (more[0] - less[0], more[1] - less[1], more[2] - less[2]), 1)
     _forecast(cycle, row, allocation)
+    left = _given_up(before, allocation)
+    if len(left):
+        if cycle.forecast is not None:
+            cycle.forecast.opened += 1
+        cycle.frees(left)
+
+
+def _given_up(before: Allocation, after: Allocation) -> Allocation:
+    """Return the pieces of `before` on nodes where `after` has fewer pods of their group."""
+    pods: dict[tuple[int, int], int] = {}
+    for sign, pieces in ((-1, before), (1, after)):
+        for node, group, count in pieces[:, [pl.NODE, pl.GROUP, pl.PODS]].tolist():
+            pods[node, group] = pods.get((node, group), 0) + sign * count
+    where: list[list[int]] = before[:, [pl.NODE, pl.GROUP]].tolist()
+    return before[[pods[node, group] < 0 for node, group in where]]
 
 
 def grow(cycle: CyclePlan, row: int, pieces: Allocation) -> None:
@@ -75,7 +89,5 @@ def end_with(cycle: CyclePlan, row: int, pods: int) -> int:
     state, forecast = cycle.state, cycle.forecast
     assert forecast is not None
     if row not in state.running or row in cycle.stopped:
-        return min(cycle.now + forecast.estimates.duration(state, row, pods), FOREVER)
-    held = state.elastic[row].pods
-    left = forecast.estimates.end(state, row, cycle.now) - cycle.now
-    return min(cycle.now + -(-left * held // pods), FOREVER)
+        return forecast.estimates.end_if_started(state, row, cycle.now, pods)
+    return forecast.estimates.end(state, row, cycle.now, pods)

@@ -89,7 +89,7 @@ def arrive(
         to.submitted(
             jobs, row, now, stands[t.RANK], queues[come[t.A_QUEUE]], users[come[t.A_USER]], s, shapes[s, S_MILLI],
             shapes[s, S_PODS], now, come[t.A_ESTIMATE], come[t.A_PRIORITY], come[t.A_PREEMPTIBLE] == 1, come[t.A_DUE],
-            v.checkpoint, -1,
+            v.checkpoint, -1, -1,
         )  # fmt: skip
         v.work[row] = come[t.A_RUNTIME]
         stands[t.RANK] += 1

@@ -10,6 +10,7 @@ from tests.core.reference.ledger import BORROWING, Amounts, ReferenceLedger
 from tests.core.reference.world import LiveJob, ReferenceWorld
 
 from kant.model.job import Job
+from kant.model.placement import NODE
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.preemption.policy import Preemption
 
@@ -104,9 +105,12 @@ class ReferenceRights:
         return self.has_passed(live, waiting)
 
     def shares_nodes(self, live: LiveJob, job: Job, model: str | None) -> bool:
-        """Whether some node, with `model` one of that GPU model, admits both jobs."""
+        """Whether some node, with `model` one of that GPU model, admits the waiting job and has or admits the other."""
         nodes = [node for node in self.world.nodes if model is None or node.model == model]
-        return any(self.world.admits(node, live.job) and self.world.admits(node, job) for node in nodes)
+        holds = {self.world.rows[piece[NODE]].name for piece in live.pieces or ()}
+        return any(
+            self.world.admits(node, job) and (node.name in holds or self.world.admits(node, live.job)) for node in nodes
+        )
 
     def levels(self, waiting: LiveJob, model: str | None, amounts: Amounts, short: bool) -> list[int]:
         """The levels at which a job may preempt: how far up its queue's path it stays in quota, then borrowing."""

@@ -19,7 +19,15 @@ from kant.cluster.columns import J_QUEUE, J_SHAPE, Table
 from kant.cluster.elastic import above_floor
 from kant.cluster.quota_columns import NO_QUOTAS, reach, weigh
 from kant.cluster.state import ClusterState
-from kant.queueing.evictable import R_BASE, R_POOLS, R_PREEMPTIBLE, R_STARTED, Running, running_table
+from kant.queueing.evictable import (
+    R_BASE,
+    R_POOLS,
+    R_PREEMPTIBLE,
+    R_STARTED,
+    Running,
+    add_pools_held,
+    running_table,
+)
 from kant.queueing.ports import PlanSoFar
 
 if TYPE_CHECKING:
@@ -54,7 +62,10 @@ class Entitlements:
         homes[:, 0] = nodes * width if width else -1
         for node, least in tree.own_min_runs.items() if tree is not None else ():
             homes[nodes == node, 1] = least
-        self._take(running_table(rows, state.jobs, state.shapes.pools, homes, min_run))
+        table = running_table(rows, state.jobs, state.shapes.pools, homes, min_run)
+        if state.shapes.node_sets.version:
+            add_pools_held(table, state.jobs, state.pieces, state.table)
+        self._take(table)
         self.runs: Mask = rows >= 0  # at first, all jobs
         self.borrowing: Mask = rows >= 0
         self.held: Table = np.zeros((len(rows), width), dtype=np.int64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kant.cluster.columns import J_PRIORITY
 from kant.cluster.elastic import without
 from kant.model.placement import PODS, Allocation
-from kant.model.units import FOREVER
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.preemption.candidate import Candidate
 from kant.queueing.resizing import end_with
@@ -27,7 +26,7 @@ def keeps_reservations(cycle: CyclePlan, row: int, victims: list[Candidate], all
     stay = [(who.row, without(cycle.state.running[who.row], who.allocation)) for who in victims if who.surplus]
     for who, rest in stay:
         calendar.add(who, rest, cycle.now, end_with(cycle, who, int(rest[:, PODS].sum())))
-    end = min(cycle.now + forecast.estimates.duration(cycle.state, row), FOREVER)
+    end = forecast.estimates.end_if_started(cycle.state, row, cycle.now)
     calendar.add(row, allocation, cycle.now, end)
     promised = [r for r in cycle.state.reserved.keys() | cycle.reserved if r in calendar and r != row]
     kept = all(calendar.holds(r) for r in promised if jobs[r, J_PRIORITY] >= jobs[row, J_PRIORITY])
