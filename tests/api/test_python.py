@@ -219,7 +219,7 @@ def test_policies_are_named_or_given() -> None:
         ({"order": "nonsense"}, "order.policy: expected one of"),
         ({"order": kant.Profile.read("fifo").inner.discipline}, "an object of a class of kant.Order"),
         ({"discipline": 3}, "an object of a class of kant.Discipline"),
-        ({"order": "drf", "discipline": "preemptive"}, ", as the order ranks queues, got 'preemptive'"),
+        ({"order": "drf", "discipline": "preemptive"}, ", as the order ranks queues by share, got 'preemptive'"),
     ],
 )
 def test_policies_that_do_not_go_together_are_refused(changes: dict[str, Any], sentence: str) -> None:

@@ -142,8 +142,8 @@ BAD_ROWS = {
     "1,n0,broken,,": "row 1, field state: expected one of in-service, cordoned, draining, failed, left, got 'broken'",
     "1,n0,in-service,8,": "row 1, field gpus: expected numbers of GPUs from 0 to 7, separated by '|', got '8'",
     "1,n0,in-service,1|x,": "row 1, field gpus: expected numbers of GPUs from 0 to 7, separated by '|', got '1|x'",
-    "1,n0,failed,,5": "row 1, field until_s: expected a time from time_s on, and only with draining, got 5",
-    "9,n0,draining,,5": "row 1, field until_s: expected a time from time_s on, and only with draining, got 5",
+    "1,n0,failed,,5": "row 1, field until_s: expected none, or with state draining a time not before time_s, got 5",
+    "9,n0,draining,,5": "row 1, field until_s: expected none, or with state draining a time not before time_s, got 5",
     "1,n0,failed,,\n1,n0,in-service,,": "row 2: expected one row for node n0 at 1 s",
     "soon,n0,failed,,": "time_s",
 }

@@ -61,7 +61,9 @@ class Profile:
         if changed.order.shares and not changed.discipline.quotas:
             honouring = [tag for tag, found in policies("discipline").items() if found.type.quotas]  # type: ignore[attr-defined]
             got = str(changed.discipline.__struct_config__.tag)
-            raise InputError(f"{title}: discipline", f"one of {', '.join(honouring)}, as the order ranks queues", got)
+            raise InputError(
+                f"{title}: discipline", f"one of {', '.join(honouring)}, as the order ranks queues by share", got
+            )
         return Profile(changed)
 
     @property

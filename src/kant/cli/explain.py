@@ -184,7 +184,7 @@ def _show_level(found: LevelSearch) -> None:
         free = f"{(each.fullest if tight else each.free) / 1000:g}"
         numbers = [f"{each.takes:,}", *marks, f"{each.whole:,}", free]
         rows.append(([_mark(each.pods), str(each.rank), each.name], numbers))
-    _table(["", "", found.level], [*heads, "free on its fullest" if tight else "free GPUs"], rows, found.because)
+    _table(["", "", found.level], [*heads, "free, fullest node" if tight else "free GPUs"], rows, found.because)
 
 
 def _show_nodes(found: NodeSearch) -> None:

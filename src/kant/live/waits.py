@@ -45,7 +45,7 @@ class Waits:
         self._earlier = earlier
         self._known: dict[int, list[int]] = {}  # by row: the split of its wait before the ledger began
         self._latest: dict[str, int] = {}  # by public id: its row
-        self._prior: dict[int, int] = {}  # by row of a job that was withdrawn and submitted again: its old row
+        self._prior: dict[int, int] = {}  # old row of a job, by its row after it was submitted again
         self._last = -1  # the time of the last `observe`; -1: none yet
         self._rests = 0.0
 

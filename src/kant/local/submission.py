@@ -192,8 +192,8 @@ def devices(place: list[list[int]]) -> dict[int, int]:
 
 
 def slots_of(record: JobRecord) -> list[tuple[int, int]]:
-    """Return (cluster node, bit mask of devices) for each node that `srun` sees: a node for each pod if the job asks
-    for several `nodes`, otherwise a node for each cluster node that the job uses.
+    """Return (cluster node, bit mask of devices) for each task node of `srun`: one for each pod if the job asks for
+    several `nodes`, otherwise one for each cluster node that the job uses.
     """
     submission = record.submission
     if submission.nodes <= 1:

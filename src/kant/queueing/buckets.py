@@ -103,7 +103,7 @@ class Buckets:
     def numbers(
         self, queue: int, shape: int, user: int, priority: int, base: int, preemptible: int, limit: int
     ) -> tuple[int, int]:
-        """Return the numbers of the bucket and of the scheduling key of a job with these columns."""
+        """Return the number of a job's bucket and that of its scheduling key, from columns of the job table."""
         key = self._bucket_key(queue, shape, user, preemptible, limit)
         bucket = self._numbers.get(key)
         if bucket is None:

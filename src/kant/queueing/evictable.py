@@ -75,8 +75,8 @@ class Claim(NamedTuple):
 def running_table(rows: Table, jobs: Table, pools: Table, homes: Table, min_run: int) -> Table:
     """Return the table of `Running` for the running jobs `rows`.
 
-    `pools` has the pools of each shape, as bits. `homes` has for each queue its first slot (below 0: in no tree) and
-    the minimum run time that it guarantees, µs. `min_run` (µs) is the minimum for all jobs.
+    `pools` has the pools of each shape, as bits. `homes` has for each queue its first slot in the quota columns (below
+    0: no quotas apply) and the minimum run time that it guarantees, µs. `min_run` (µs) is the minimum for all jobs.
     """
     table = np.empty((rows.shape[0], RUNNING_WIDTH), dtype=np.int64)
     for i in range(rows.shape[0]):

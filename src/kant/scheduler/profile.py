@@ -138,7 +138,9 @@ def parse_profile(text: str, where: str) -> Profile:
     if made["order"].shares and not made["discipline"].quotas:
         honouring = ", ".join(name for name, policy in policies("discipline").items() if policy.type.quotas)  # type: ignore[attr-defined]
         raise InputError(
-            f"{where}: discipline", f"one of {honouring}, as the order ranks queues", data["discipline"]["policy"]
+            f"{where}: discipline",
+            f"one of {honouring}, as the order ranks queues by share",
+            data["discipline"]["policy"],
         )
     made |= {part: make_settings(SETTINGS[part], data[part], f"{where}: {part}") for part in SETTINGS if part in data}
     made["strategies"] = parse_strategies(data.get("workloads", []), made["placement"], where)

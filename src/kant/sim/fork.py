@@ -1,4 +1,4 @@
-"""Fork: a run that continues from the state of a journal at a time.
+"""Fork: a run that continues from the state which a journal has at a given time.
 
 The journal's events are applied to an empty state, and a new scheduler decides as the original one would have. So a
 fork without changes starts and ends every job when the simulated run itself did (tests/core/test_whatif.py), as far as

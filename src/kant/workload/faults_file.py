@@ -67,7 +67,9 @@ def read_faults(path: Path, cluster: ClusterSpec) -> tuple[NodeHealth, ...]:
             raise InputError(f"{where}, field state", f"one of {', '.join(STATES)}", state)
         time, until = int(table.numbers["time_s"][row]), int(table.numbers["until_s"][row])
         if until >= 0 and (state != "draining" or until < time):
-            raise InputError(f"{where}, field until_s", "a time from time_s on, and only with draining", until / SECOND)
+            raise InputError(
+                f"{where}, field until_s", "none, or with state draining a time not before time_s", until / SECOND
+            )
         lost = _devices(texts["gpus"][row], cluster.nodes[index[name]].gpus, f"{where}, field gpus")
         if lost and state == "left":
             raise InputError(f"{where}, field gpus", "no GPUs of a node that has left", texts["gpus"][row])

@@ -97,7 +97,7 @@ class Answers:
             self.workloads.transitions.time_partial(workload)
             return
         if outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
-            self.workloads.mirror.apply_bindings([uid])  # the core's state lost the pod's node meanwhile
+            self.workloads.mirror.apply_bindings([uid])  # since then the core was told that the pod has no node
         elif outcome is Outcome.ASTRAY and result.pod is not None:
             self.workloads.mirror.pod("modified", result.pod)
         elif outcome is Outcome.REFUSED and has_place:

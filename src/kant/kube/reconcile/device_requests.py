@@ -103,7 +103,7 @@ class DeviceRequests:
             self._forget()
 
     def asked(self, claim: ResourceClaim) -> Asked:
-        """Return what a claim asks for. Raises NotYetError if a class is missing, InputError if it is impossible."""
+        """Return what a claim asks for. Raises NotYetError if a class is missing, InputError if it is malformed."""
         self._renew()
         key = claim.metadata.uid
         if not is_made(claim):  # not created yet: its requests depend on the node

@@ -31,7 +31,7 @@ Lack = tuple[int, int, bool, bool]
 class ExistingPods:
     """`short` has, by node and `Lack`, the keys of workloads that hold less than they request.
 
-    `overrun` has the nodes of such workloads, to which no more pods should be bound.
+    `overrun` has the nodes where such workloads run: more is used there than Kant counts, so no pod is bound to them.
     """
 
     def __init__(self, core: Core, translation: Translation, leaving: dict[str, dict[str, None]]) -> None:

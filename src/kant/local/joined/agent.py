@@ -396,7 +396,7 @@ class Agent:
     async def _drop(self, held: HeldRun) -> None:
         """Stop and delete a run of which Kant has recorded the end, or which Kant no longer wants."""
         if held.run is not None:
-            held.run.stop()  # also stops processes that hide their mark (`kill_marked` does not find them)
+            held.run.stop()  # `kill_marked` does not find a process that cleared its environment
         while held.run is not None:
             kill_marked(mark(held.folder))
             await asyncio.sleep(LOOK)

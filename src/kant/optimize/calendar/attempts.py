@@ -55,7 +55,7 @@ def rank_of(order: Numbers) -> Numbers:
 
 
 SLICE = 20_000
-"""The limit of each attempt of the first tour, in search nodes. Each later tour's limit is higher by SLICE."""
+"""The limit of each attempt of the first tour, in search nodes. The limit rises by SLICE with each tour."""
 TOUR = 9
 """The number of attempts in a tour, which tries every combination of order and rule once."""
 DISTURBANCE = 0.3

@@ -61,7 +61,7 @@ def features(tasks: TaskArrays, horizon: int) -> tuple[Numbers, Profile, Profile
     for p, (a, b) in enumerate(zip(tasks.tasks_from, tasks.tasks_from[1:], strict=False)):
         if a == b:
             continue
-        begin = min(int(tasks.earliest[a:b].min()), width - 1)  # a task without duration may be at the horizon
+        begin = min(int(tasks.earliest[a:b].min()), width - 1)  # one without duration may begin at the end
         end = max(int((tasks.latest[a:b] + tasks.duration[a:b]).max()), begin + 1)
         costs = tasks.duration[a:b] @ tasks.demand[a:b] * tasks.cost
         work = float(costs.sum())

@@ -68,7 +68,7 @@ MOST_PATTERNS = 10_000
 FEW = 8
 """At first, a pattern may cost block / FEW more than the cheapest one. Each later round doubles this amount."""
 SHARE = 0.2
-"""The share of the limit for one run of the solver."""
+"""The share of the search's time limit that one run of the solver may take."""
 Choice = list[Counter[tuple[int, ...]]]
 """For each kind of slot, the number of slots that take each pattern."""
 Nets = list[tuple[int, tuple[int, ...]]]

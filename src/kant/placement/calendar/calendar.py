@@ -293,9 +293,9 @@ class Calendar:
     def _earliest_of_groups(
         self, shape: Shape, duration: int, now: int, column: int, domain: int
     ) -> tuple[int, Allocation] | None:
-        """Return the earliest start of a gang of several groups, with its devices; None: never. After a failure, the
-        next time to try is when the failed group would fit next to the others. If that never happens, more commitments
-        have to end first: bisection finds how many."""
+        """Return the earliest start of a gang of several groups, with its devices; None: never. If one group has no
+        place at a time, the next time to try is when it fits beside the others. If that never happens, more
+        commitments have to end first: bisection finds how many."""
         start = now
         while start < NEVER:
             later, pieces = self._at(shape, duration, now, start, column, domain)

@@ -142,8 +142,8 @@ def find_earliest(
     """Find the earliest start from `not_before` on, before `limit`, of `count` pods of demand `d` for `duration`.
 
     Returns the start and the pieces. Bounds apply to starts from `now` on, which is not after `not_before`. NEVER and
-    no pieces if they never fit; FULL if room for more slots must be made first. The `own` pieces of `key` in [began,
-    ended) are ignored. For `column` and `domain` see `is_outside`.
+    no pieces if they never fit; FULL if room for more slots must be made first. The pieces `own`, which the
+    commitment `key` holds in [began, ended), count as free. For `column` and `domain` see `is_outside`.
     """
     nothing = book.arena[:0]
     if book.most[d] < 0:

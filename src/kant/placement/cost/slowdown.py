@@ -197,7 +197,7 @@ class Slowdowns:
         best = self.best(shape)
         training = self._trainings.get(shape)
         if training is not None:
-            from kant.placement.perf.step import step_slowdown  # loaded with the first training
+            from kant.placement.perf.step import step_slowdown  # imported once a training job needs it
 
             return step_slowdown(training, self.state.spec.fabric, _named(spans), _named(best))
         return slowdown(default_model(gpus), self.state.spec.fabric, _named(spans), _named(best))

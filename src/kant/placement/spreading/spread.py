@@ -23,7 +23,7 @@ from kant.placement.topology.index import LEAF_LEVEL, Topology
 
 
 class SpreadPlacement:
-    """Places jobs of one shape whose policy spreads: in the inference zone if it is `packed`, otherwise everywhere.
+    """Spreads the pods of jobs of one shape: inside the inference zone if `packed` is set, otherwise over all nodes.
 
     `others` places the gangs that the zone cannot hold, and those of several groups that may fit in another order.
     """

@@ -338,7 +338,7 @@ class GangPlacement:
         return used
 
     def row(self, policy: int) -> tuple[int, ...]:
-        """Return the row of `group_kernel.py` for a gang that policy number `policy` places in one call."""
+        """Return the input row of the compiled function in `group_kernel.py`, which places the gang by `policy`."""
         self.begin(0)
         (count, demand), by_node = self.shape.parts[0], self._kernels[0].by_node
         slot, number = self.slots.item(0), self.shape.numbers[0]
