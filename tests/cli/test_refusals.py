@@ -380,6 +380,18 @@ def test_a_disk_that_is_full(small: Path, tmp_path: Path) -> None:
             Outcome(*_codes(process(*arguments, stdout=full))).refusal()
 
 
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [("simulate --zz", "simulate"), ("trace convert a", "trace convert"), ("trace conv", "trace"), ("nonsense", "")],
+)
+def test_a_usage_error_names_the_help_of_its_verb(words: str, verb: str) -> None:
+    assert f"See `{' '.join(['kant', *verb.split()])} --help`." in kant(*words.split()).refusal()
+
+
+def test_a_folder_is_no_file_to_check(tmp_path: Path) -> None:
+    assert kant("check", tmp_path).refusal() == f"kant: {tmp_path}: expected a regular file\n"
+
+
 def _codes(outcome: Outcome) -> tuple[int, str, str]:
     return outcome.code, "", outcome.err
 

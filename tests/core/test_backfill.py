@@ -373,6 +373,23 @@ def test_a_job_that_outlives_its_estimate_puts_the_promise_off() -> None:
     assert harness.state.reserved[head].start == 2 * HOUR
 
 
+@pytest.mark.parametrize(
+    ("sticky", "late", "starts"), [(True, 0, "BC"), (True, 1, "BD"), (False, 0, "BC"), (False, 1, "BC")]
+)
+def test_a_promise_that_holds_stays_before_one_that_a_late_end_has_broken(sticky: bool, late: int, starts: str) -> None:
+    """Job A ends a microsecond after its estimate, as on a live cluster: C loses its place, and D does not."""
+    harness = Harness(make_cluster(3), make_profile("fifo", Conservative(sticky=sticky)))
+    jobs = [make_job("A", 3, estimate=1), make_job("B", 1, estimate=3), make_job("C", 2, estimate=2)]
+    harness.submit(*jobs, make_job("D", 1, estimate=2))
+    harness.cycle(0)
+    if late:
+        harness.cycle(1)
+    harness.now = 1 + late
+    harness.finish("A")
+    plan = harness.cycle()
+    assert "".join(d.job for d in plan.decisions if isinstance(d, Start)) == starts
+
+
 @pytest.mark.parametrize("policy", [Backfill(timeout_s=3600), Easy(), Conservative()])
 def test_without_estimates_the_head_stops_who_overtook_it(policy: Any) -> None:
     harness = Harness(make_cluster(8, 8), make_profile("fifo", policy))

@@ -33,6 +33,13 @@ def test_a_file_stays_as_it_was_where_the_new_one_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as raised:
+        write_bytes(tmp_path / "file" / "new", b"")
+    assert raised.value.filename == str(tmp_path / "file" / "new")
+
+
 def test_a_replaced_file_has_the_permissions_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"old")

@@ -29,7 +29,11 @@ HELP = Path(__file__).with_name("help.txt")
 
 
 class UsageError(Exception):
-    """The command line does not match any verb."""
+    """The command line does not match any verb; the help of `verb` explains why."""
+
+    def __init__(self, message: str, *verb: str) -> None:
+        super().__init__(message)
+        self.verb = verb
 
 
 def main(arguments: list[str] | None = None, app: App | None = None) -> None:
@@ -68,7 +72,8 @@ def run(arguments: list[str], app: App | None = None) -> int:
 
         result = _call(arguments, app)
     except UsageError as error:
-        return _say(f"{error} See `{app.name[0] if app is not None else 'kant'} --help`.")
+        name = app.name[0] if app is not None else "kant"
+        return _say(f"{error} See `{' '.join([name, *error.verb])} --help`.")
     except InputError as error:
         return _say(str(error))
     except ModuleNotFoundError as error:

@@ -28,7 +28,7 @@ def check(
 ) -> None:
     """Read a file and say what it is, or the first error in it."""
     if not file.is_file():
-        raise InputError(str(file), "a file that exists")
+        raise InputError(str(file), "a regular file" if file.exists() else "a file that exists")
     kind = kind or guess(file)
     console.print(f"{file}: {SAYS[kind](file)}", soft_wrap=True)
 

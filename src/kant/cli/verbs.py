@@ -107,4 +107,4 @@ def call(arguments: list[str], app: App | None = None) -> Any:
     try:
         return app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        raise UsageError(" ".join(str(error).split())) from None
+        raise UsageError(" ".join(str(error).split()), *(error.command_chain or ())) from None
