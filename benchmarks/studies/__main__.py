@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
     if unknown := [name for name in (*only, *options.names) if name not in (*known, "all", "results")]:
         parser.error(f"expected names among all, results, {', '.join(known)}, got {unknown[0]}")
     if options.jobs < 1:
-        parser.error("--jobs: expected a number from 1 on")
+        parser.error("--jobs: expected at least 1")
     names = list(known) if "all" in options.names or (only and not options.names) else options.names
     chosen = [known[name] for name in names if name in known and (not only or name in only)]
     if options.list:

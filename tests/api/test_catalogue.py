@@ -80,7 +80,7 @@ def test_no_policy_with_the_tags_is_an_answer_of_no() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("colour=red", "expected a tag such as method=learned, of level, architecture, unit"),
+        ("colour=red", "expected a tag such as method=learned, with a key of level, architecture, unit"),
         ("method", "expected method= and one of rule, packing"),
         ("method=magic", "expected method= and one of rule, packing"),
         ("", "expected a tag such as method=learned"),

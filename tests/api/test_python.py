@@ -85,7 +85,7 @@ def test_a_frame_and_a_file_with_the_same_jobs_are_one_workload(tmp_path: Path) 
         ({"submit_s": [0], "gpus": [1]}, "expected the columns runtime_s"),
         ({"submit_s": [0], "runtime_s": [1], "gpus": [1], "colour": ["red"]}, "expected only the columns"),
         ({"submit_s": [0, 1], "runtime_s": [1, "long"], "gpus": [1, 1]}, "field runtime_s"),
-        ({"submit_s": [0, 1], "runtime_s": [1], "gpus": [1, 1]}, "expected columns of one length"),
+        ({"submit_s": [0, 1], "runtime_s": [1], "gpus": [1, 1]}, "expected columns of equal length"),
         ({"submit_s": [], "runtime_s": [], "gpus": []}, "expected at least one job"),
     ],
 )
@@ -217,8 +217,8 @@ def test_policies_are_named_or_given() -> None:
     ("changes", "sentence"),
     [
         ({"order": "nonsense"}, "order.policy: expected one of"),
-        ({"order": kant.Profile.read("fifo").inner.discipline}, "an object of a class of kant.Order"),
-        ({"discipline": 3}, "an object of a class of kant.Discipline"),
+        ({"order": kant.Profile.read("fifo").inner.discipline}, "an instance of kant.Order"),
+        ({"discipline": 3}, "an instance of kant.Discipline"),
         ({"order": "drf", "discipline": "preemptive"}, ", as the order ranks queues by share, got 'preemptive'"),
     ],
 )

@@ -63,13 +63,13 @@ def test_policies_of_other_packages_are_listed_and_checked() -> None:
     assert listed["good"] == "their-orders" and listed["fifo"] == "kant"
     found = kant("check", "policy", "--rounds", 1)
     assert found.code == 1 and found.out.splitlines() == [
-        "order.good of package their-orders: keeps the rules of its kind",
+        "order.good of package their-orders: follows the rules of its kind",
         "order.raises of package their-orders: expected no exception, got KeyError: 'no such key'",
         "order.untagged of package their-orders: Untagged: a policy must state its place in the taxonomy (`tags`): "
         "knowledge has no value of none, estimated, learned, clairvoyant",
     ]
     good = kant("check", "policy", "order.good", "--rounds", 1)
-    assert good.code == 0 and good.out == "order.good of package their-orders: keeps the rules of its kind\n"
+    assert good.code == 0 and good.out == "order.good of package their-orders: follows the rules of its kind\n"
 
 
 def test_without_other_packages_nothing_is_checked_unless_it_is_named() -> None:
@@ -82,7 +82,7 @@ def test_without_other_packages_nothing_is_checked_unless_it_is_named() -> None:
     [
         (["nonsense"], "expected KIND.NAME of a policy"),
         (["placement.fifo"], "expected KIND.NAME of a policy"),
-        (["fifo", "--rounds", "0"], "expected a number from 1 on"),
+        (["fifo", "--rounds", "0"], "expected at least 1"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(arguments: list[str], sentence: str) -> None:

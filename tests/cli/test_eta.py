@@ -66,9 +66,7 @@ def test_what_nobody_knows_is_called_unknown(tmp_path: Path) -> None:
     kant("simulate", trace, "--cluster", "1x8", "--profile", profile, "--out", tmp_path / "out")
     journal = tmp_path / "out" / "journal.jsonl"
     assert "unknown" in kant("eta", journal, "--at", "10m").out
-    assert (
-        "job runs ends (at an unknown time): then there is a place" in kant("why", "next", journal, "--at", "10m").out
-    )
+    assert "job runs ends (at an unknown time): then it fits" in kant("why", "next", journal, "--at", "10m").out
 
 
 def test_bad_questions_get_one_sentence(journal: Path) -> None:
@@ -124,7 +122,7 @@ def test_it_says_how_good_such_answers_were_and_without_learning_it_says_what_th
     assert learned["expected_us"] == {"p50": now + 10_800_000_000, "p90": now + 10_800_000_000, "never": False}
     known = {"answers": 24, "kept": 24, "kept_p50": 24, "calibrated": True}
     assert plain["earlier"] is None and learned["earlier"] == known
-    said = "of 24 earlier answers that looked about as far ahead the P90 held for 100 %, the P50 for 100 %"
+    said = "of 24 earlier answers for about this far ahead, the P90 held for 100 %, the P50 for 100 %"
     assert f"29b: {said}" in kant("eta", journal, *at[:2]).out.replace("\n", " ")
     assert said in kant("why", "29b", journal, *at[:2]).out
 
@@ -141,4 +139,4 @@ def test_budgets_are_named_also_where_no_job_waits(capsys: pytest.CaptureFixture
     }
     show_expectations([], 0, [row])
     said = " ".join(capsys.readouterr().out.split())
-    assert "no job waits" in said and "q runs dry now; job a then waits until" in said
+    assert "no job waits" in said and "q is used up now; job a then waits until" in said

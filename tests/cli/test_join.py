@@ -51,13 +51,13 @@ def test_an_address_that_leads_nowhere_is_tried_for_a_while_alone(
         words = (address, "--token-file", token, "--cluster", "1x1", "--home", tmp_path / "agent")
         ended = kant("join", *words)
         said = ended.err.splitlines()[-1]  # after the log
-        assert said.startswith("kant: ADDRESS: expected an address at which Kant accepts machines within 0.3 s (")
+        assert said.startswith("kant: ADDRESS: expected the address of `kant up --join-listen` within 0.3 s (")
         assert said.endswith(f"got '{address}'") and ended.code == 2
 
 
 def test_without_openssl_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     said = kant("token", "join", "--home", tmp_path / "first").refusal()
-    assert said.startswith("kant: --join-listen: expected openssl on the PATH")
+    assert said.startswith("kant: --join-listen: expected openssl in the PATH")
     with pytest.raises(Exception, match="openssl"):
         make_keys(tmp_path / "other")

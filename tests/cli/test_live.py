@@ -49,14 +49,14 @@ def test_why_names_the_reason_of_a_waiting_pod(live: LiveCluster, capsys: pytest
     assert (answer["status"], answer["reason"]["why"]) == ("pending", "over-quota")  # type: ignore[index]
     ask(live, "why", "waits-0", "-n", "ml")
     text = capsys.readouterr().out
-    assert text.startswith("ml/waits: over quota: it asks for 4 GPUs") and "what would free it" in text
+    assert text.startswith("ml/waits: over quota: it asks for 4 GPUs") and "what would let it start" in text
 
 
 def test_why_says_where_a_pod_runs(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
     answer = told(live, capsys, "why", "runs-0", "-n", "ml")
     assert answer["status"] == "running" and list(answer["nodes"].values()) == [2]  # type: ignore[attr-defined]
     ask(live, "why", "ml/runs")
-    assert "it does not wait, it runs since 2m" in capsys.readouterr().out
+    assert "it does not wait, it has run for 2m" in capsys.readouterr().out
 
 
 def test_eta_lists_what_waits(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_pods_that_nobody_knows_and_that_could_not_be_read(live: LiveCluster) ->
 
 def test_a_pod_that_is_no_job_yet_says_what_it_waits_for(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
     ask(live, "why", "odd", "-n", "ml")
-    assert capsys.readouterr().out == "ml/odd: it is not tried: a CPU of 1x\n"
+    assert capsys.readouterr().out == "ml/odd: it is not scheduled: a CPU of 1x\n"
     assert told(live, capsys, "why", "odd", "-n", "ml")["status"] == "untried"
 
 

@@ -76,12 +76,12 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
         "at 0d 00:02:00 it has waited 1m for 4 GPUs in 1 pod in queue default, priority 0",
         "evidence",
         "1 of 8 GPUs are free in all, on 1 of 1 node",
-        "0 of 1 node have 4 whole GPUs free; the gang needs 1 or more: room for 1 pod is missing",
+        "0 of 1 node have 4 whole GPUs free; the gang needs 1 or more: 1 pod does not fit",
         "queue default holds 7 GPUs (2 jobs)",
         "job short is expected to end at 0d 00:10:00 and holds 1 GPU",
         "job runs is expected to end at 0d 01:00:00 and holds 6 GPUs",
-        "what would free it",
-        "job runs ends (expected at 0d 01:00:00): then there is a place",
+        "what would let it start",
+        "job runs ends (expected at 0d 01:00:00): then it fits",
         "starts now if",
         "job runs stops: 0.2 GPU-hours lost (proven the cheapest)",
         "1 more node like node-00000 (8 GPUs) comes",
@@ -100,7 +100,7 @@ def test_behind_says_who_is_first_and_what_keeps_that_one(runs: Runs) -> None:
     runs.run(f"{PLAIN} runs,0,3600,6,3600 head,0,600,4,600 behind,0,600,1,600", profile="fifo")
     lines = runs.lines("behind", "1m")
     assert lines[0] == "behind: job head is ahead of it and may not be passed in its queue"
-    assert "job head waits since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
+    assert "job head has waited since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
     assert "2 of 8 GPUs are free in all, on 1 of 1 node" in lines
     assert "job head starts or leaves: then it would start" in lines
     assert "2 of 2 among the waiting jobs that compete for its GPUs, 2 of 2 in its queue" in lines
@@ -123,7 +123,7 @@ def test_over_quota_says_whose_and_how_much(runs: Runs) -> None:
     assert lines[0] == "own: over quota: it asks for 4 GPUs, and queue all has 2 GPUs left"
     assert "queue a uses 0 GPUs of its quota of 4 GPUs: 2 GPUs of the rest are in use by others" in lines
     assert "queue b uses 2 GPUs more than its own quota" in lines
-    assert "job borrows ends (expected at 0d 01:00:00): then there is a place" in lines
+    assert "job borrows ends (expected at 0d 01:00:00): then it fits" in lines
     assert lines[-1] == "1m: quota-lent 1m"
     lines = runs.lines("beyond", "2m")
     assert "queue b uses 6 GPUs of its quota of 4 GPUs: it borrows 2 GPUs" in lines
@@ -155,7 +155,7 @@ state = "hold"
     lines = runs.lines("b", "30m")
     assert lines[0] == "b: queue shut is on hold: it starts no jobs"
     assert "queue shut is opened: then it would start" in lines
-    assert "P50 and P90 unknown: no end is in sight" in lines
+    assert "P50 and P90 unknown" in lines
     assert lines[-1] == "30m: gated 30m"
 
 
@@ -167,7 +167,7 @@ def test_back_off_says_until_when_and_retries_used_is_the_end(runs: Runs) -> Non
     assert "P50 and P90 0d 00:11:00 (in 9m)" in lines
     assert lines[-1] == "1m: gated 1m"
     assert runs.lines("fails", "12m")[0] == (
-        "fails: it does not wait, it was given back at 0d 00:12:00: it has failed 2 times and has no retries left"
+        "fails: it does not wait, it was rejected at 0d 00:12:00: it has failed 2 times and has no retries left"
     )
 
 
@@ -175,7 +175,7 @@ def test_core_waits_says_which_core_and_what_keeps_it(runs: Runs) -> None:
     runs.run("id,submit_s,runtime_s,gpus,core runs,0,3600,6, server,0,600,4, burst,0,600,1,server")
     lines = runs.lines("burst", "1m")
     assert lines[0] == "burst: it is a burst replica of job server, which is not running"
-    assert "job server waits since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
+    assert "job server has waited since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
     assert "job server starts or leaves: then it would start" in lines
     assert lines[-1] == "1m: gated 1m"
 
@@ -186,10 +186,10 @@ def test_what_can_never_start_was_given_back_and_says_why(runs: Runs) -> None:
         queues=TWO_QUEUES.replace("gpus = 4\n", "isolated = true\ngpus = 4\n"),
     )
     assert "more than any quota: it asks for 16 GPUs" in runs.lines("huge", "1m")[0]
-    assert "given back at 0d 00:00:00: more than any quota: it asks for 6 GPUs" in runs.lines("wide", "1m")[0]
+    assert "rejected at 0d 00:00:00: more than any quota: it asks for 6 GPUs" in runs.lines("wide", "1m")[0]
     runs.run("id,submit_s,runtime_s,gpus,pods huge,0,600,8,2 fits,0,600,1,1")
     assert runs.lines("huge", "1m")[0] == (
-        "huge: it does not wait, it was given back at 0d 00:00:00: "
+        "huge: it does not wait, it was rejected at 0d 00:00:00: "
         "it can never fit: the empty cluster has room for 1 of 2 pods"
     )
 
@@ -197,7 +197,7 @@ def test_what_can_never_start_was_given_back_and_says_why(runs: Runs) -> None:
 def test_of_jobs_that_do_not_wait_it_says_what_became_of_them(runs: Runs) -> None:
     runs.run(f"{PLAIN} first,0,600,8,600 second,60,600,8,600")
     lines = runs.lines("second", "15m")
-    assert lines[0] == "second: it does not wait, it runs since 0d 00:10:00"
+    assert lines[0] == "second: it does not wait, it has run since 0d 00:10:00"
     assert lines[-1] == "9m: capacity 9m"
     assert "it ran from 0d 00:10:00 and finished at 0d 00:20:00" in kant("why", "second", runs.journal).out
 

@@ -133,6 +133,6 @@ def test_a_bill_for_people(tmp_path: Path) -> None:
     own = tmp_path / "journal"
     own.mkdir()
     (own / "1.jsonl").write_bytes(b'{"journal"')  # of a Kant that was killed as it started
-    assert "journals of Kant that you may read" in kant("bill", "--home", tmp_path).refusal()
+    assert "journals of Kant that this user can read" in kant("bill", "--home", tmp_path).refusal()
     (own / "2.jsonl").write_bytes((out / "journal.jsonl").read_bytes())
     assert "│ 16.00 │" in kant("bill", "--home", tmp_path).out

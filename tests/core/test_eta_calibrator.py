@@ -256,5 +256,5 @@ def test_asking_changes_nothing_and_a_journal_tells_the_same(tmp_path: Path) -> 
 
 def test_the_record_has_the_share_of_each_quantile() -> None:
     assert track_record(8, 6, 2).endswith("the P90 held for 75 %, the P50 for 25 %") and track_record(0, 0, 0) == ""
-    few = "; not calibrated: fewer than 3 jams, or 5 quarters of a day, had such waits"
+    few = "; not calibrated: fewer than 3 congestions, or 5 quarters of a day, had such waits"
     assert track_record(8, 6, 2, False) == track_record(8, 6, 2) + few

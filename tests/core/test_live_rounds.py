@@ -138,7 +138,7 @@ def test_a_solver_that_is_absent_killed_or_too_late_is_one_sentence_and_the_next
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refuses(task: SolverTask) -> bytes:
-        raise InputError("the solver", "a process that answers (no answer within 300 s)")
+        raise InputError("the solver", "an answer from its process (no answer within 300 s)")
 
     async def play() -> None:
         dies = SolverProcess((sys.executable, "-c", "raise SystemExit"))

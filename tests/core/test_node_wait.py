@@ -73,7 +73,7 @@ def test_it_says_until_when_it_waits_and_what_keeps_it_then() -> None:
     (fact,) = facts(harness, "high")
     assert fact == AwaitsNode("ours", 5 * MINUTE, CAME + 5 * MINUTE)
     assert fact_sentence(fact) == (
-        f"it waits for a node until {clock(fact.at)}, and preempts no job before: 5m in queue ours (node_wait)"
+        f"it waits for a node until {clock(fact.at)}, and preempts no job before that: 5m in queue ours (node_wait)"
     )
     assert [type(one) for one in facts(full(300, 600), "high")] == [AwaitsNode, ProtectedVictims]
     harness.cycle(CAME + 5 * MINUTE - 1)
@@ -94,7 +94,7 @@ def test_a_job_waits_as_long_as_it_asks_or_longer_if_its_queue_says(own: int, wa
     if longest:
         (fact,) = facts(harness, "high")
         assert fact == AwaitsNode("ours" if longest > own else "", longest * SECOND, longest * SECOND)
-        assert ("as it asks itself" in fact_sentence(fact)) == (longest == own)
+        assert ("as the job requests" in fact_sentence(fact)) == (longest == own)
         assert harness.plans[-1].review_at == longest * SECOND
         harness.cycle(longest * SECOND)
         assert harness.running() == ["high"]

@@ -140,8 +140,8 @@ def test_a_strict_gate_refuses_what_it_cannot_tell(month: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--max-regret", "much"), "a part such as 2%"),
-        (("--confidence", "100%"), "a part such as 2%"),
+        (("--max-regret", "much"), "a share such as 2%"),
+        (("--confidence", "100%"), "a share such as 2%"),
         (("--metric", "colour"), "figures of a summary"),
         (("--slices", "2"), "at least 3 slices"),
         (("--slices", "0"), "from 1 to"),

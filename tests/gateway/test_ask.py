@@ -296,7 +296,7 @@ def test_tenants_are_known_by_their_keys(tmp_path: Path) -> None:
     assert (tenants.of("Bearer password").name, tenants.of("Bearer password").burst) == ("lab", 5.0)
     assert (tenants.of("").in_flight, tenants.of("").burst) == (2, 1.0)
     assert tenants.of("Bearer \udcff").name == tenants.of("").name == "default"
-    with pytest.raises(RefusedError, match="expected a bearer token"):
+    with pytest.raises(RefusedError, match="expected a valid bearer token"):
         Tenants(tenants.by_digest, None).of("bearer guess")
 
 
@@ -373,6 +373,6 @@ def test_metrics_are_read_with_a_key(tmp_path: Path) -> None:
     apart = read_tenants(path)
     apart.read_metrics("bearer scrape")
     for wrong, key in ((tenants, ""), (tenants, "Bearer scrape"), (apart, "Bearer password"), (apart, "")):
-        with pytest.raises(RefusedError, match="expected a bearer token"):
+        with pytest.raises(RefusedError, match="expected a valid bearer token"):
             wrong.read_metrics(key)
     Tenants({}, None).read_metrics("")

@@ -309,7 +309,7 @@ def test_without_a_picker_requests_are_served_all_the_same(
         assert Counter(statuses) == {200: 50}
         assert all(len(engine.asked) - had >= 15 for engine, had in zip(made, before, strict=True))  # in turns
         assert await asyncio.to_thread(counted) - had == 50  # for `kant serve run`
-        with pytest.raises(InputError, match="operators: expected metrics that count arrivals"):
+        with pytest.raises(InputError, match="operators: expected a router whose metrics count arrivals"):
             await asyncio.to_thread(Operators([f"http://{admin}/ready"]).total)
 
     RUNNER.run(run())

@@ -296,7 +296,7 @@ def test_idle_gpus_of_an_interactive_job_are_taken(kant: Kant, empty: int) -> No
     pty.spawn([sys.executable, "-m", "kant", "run", "--gpus", "0.5", "--", sys.executable, "-c", SLEEPS], read)
     text = said.decode(errors="replace")
     print(text)
-    assert "its GPUs idle for" in text, "a warning"
+    assert "its GPUs have been idle for" in text, "a warning"
     assert "its GPUs were idle for 20s" in text, "why it has ended"
     assert kant.phase(batch) == "running", "it is not interactive"
     kant.cancel(batch)

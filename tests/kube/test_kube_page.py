@@ -87,7 +87,7 @@ def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
     text = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--nodes", "1", "--profile", "easy").out
     assert "1 more node" in text and "late" in text
     refused = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--at", "1h", "--nodes", "1").refusal()
-    assert "expected a journal with it" in refused
+    assert "expected a journal; a running Kant" in refused
     no_forecaster = command("whatif", "--kubeconfig", plane.kubeconfig("nobody"), "--nodes", "1").refusal()
     assert "it needs the role kant-inspector" in no_forecaster
 
@@ -106,7 +106,7 @@ def wonder(url: str) -> None:
     for asked, code, sentence in (
         ({}, 400, "whatif: expected at least one of --submit"),
         ({"drain": ["leaf-9"]}, 400, "--drain: expected a node, leaf"),
-        ({"node": ["1"]}, 400, "the request: expected what the schema says"),
+        ({"node": ["1"]}, 400, "the request: expected a valid body"),
         (b"{", 400, "the request: expected JSON"),
         ({"nodes": ["1" * (2 << 20)]}, 413, "POST /v1/whatif: expected a question of at most 1 MiB"),
     ):

@@ -51,7 +51,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
 
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
-AS_NEW = "This is what a replica that starts now would say."
+AS_NEW = "This is what a replica that starts now would answer."
 SPAN = r"\d+(?:\.\d+)?(?:d|h|m|min|s)\b(?: \d+(?:h|m|min|s)\b)*"
 
 
@@ -264,7 +264,7 @@ async def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeyp
     said = json.loads(await answer(driver, forecasts, replace(why, brief=True)))
     assert (said["reason"]["why"], said["as_of_us"], said["expected_us"]["p50"]) == ("never-fits", -1, None)
     text = await answer(driver, forecasts, replace(why, brief=True, json=False, columns=80))
-    assert b"its expected start is being computed: ask again" in text
+    assert b"its expected start is being computed: try again" in text
     with pytest.raises(NoForecastError):
         await answer(driver, StartForecasts(no_forecaster), why)
 

@@ -92,5 +92,5 @@ def test_what_is_no_number_of_pods_is_told_and_the_next_is_answered(pods: str) -
 def test_a_pod_that_makes_no_job_or_that_no_forecast_has_is_told_why() -> None:
     told = answered(asking("a", 9), asking("b", 0, "7"), asking("c", 0, "5"))
     assert told["a9"] == "pod p9: expected GPUs in whole numbers, got 'x'"
-    assert told["b0"] == "the job: expected one that would wait or start with the cluster and its queues as they are"
+    assert told["b0"] == "the job: expected one that can start with the cluster and its queues as they are"
     assert told["c0"].startswith("P50 never, P90 never; number 1 of 1")

@@ -162,7 +162,7 @@ def test_a_gang_is_submitted_listed_held_released_and_cancelled(
         await user.kant("hold", late)
         await user.until(lambda rows: rows[late]["phase"] == "held")
         await until(api, lambda pods: len(pods) == 2)
-        assert "job that is held, got 'running'" in await user.kant("release", train, code=2)
+        assert "a held job, got 'running'" in await user.kant("release", train, code=2)
         await user.kant("release", late)
 
         assert await user.json("cancel", train) == {"jobs": [train]}
@@ -253,9 +253,9 @@ def test_what_a_user_must_mend_is_one_sentence(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--after 3", "--after: expected none of its kind on Kubernetes"),
+        ("--after 3", "--after: expected none on Kubernetes"),
         ("--priority 3", "--priority: expected --priority-class NAME on Kubernetes"),
-        ("--warn 5s", "--warn: expected no warning on Kubernetes"),
+        ("--warn 5s", "--warn: expected none on Kubernetes"),
         ("--array 1-3", "--array: expected indices from 0 on without a gap"),
     ],
 )
@@ -439,7 +439,7 @@ def test_a_tenant_asks_when_a_job_would_start_and_nothing_is_left_of_the_questio
         held = await user.kant("submit", *options, "--pods", "2", "--time", "2h", "--", "python", "t.py")
         await user.until(lambda rows: rows[held]["phase"] == "running")
         text = await user.kant("submit", *options, "--test-only", "--time", "1h", "--", "python", "mine.py")
-        assert re.match(r"P50 (\S+), P90 \S+; 1 job ends, expected at .*; number 1 of 1 that wait; ", text)
+        assert re.match(r"P50 (\S+), P90 \S+; 1 job ends, expected at .*; number 1 of 1 waiting jobs; ", text)
         assert held not in text and 1 < hours_until(text) < 2, "any share of its limit is as likely"
         assert not await user.kant("submit", *options, "--test-only", "--pods", "3", "--", "true", code=1), (
             "it is an answer"

@@ -18,7 +18,7 @@ from kant.cli.app import run
 from kant.cli.kubectl import cluster_answers, kubectl_app
 from kant.kube.notify import reasons
 
-NOBODY = "kant: no leader: there is no Lease kant-system/kant. This is what a replica that starts now would say.\n"
+NOBODY = "kant: no leader: there is no Lease kant-system/kant. This is what a replica that starts now would answer.\n"
 RECLAIM = "[preemption]\npriority = false\nreclaim = 'nominal'\nmin_run_s = 0\n"
 
 

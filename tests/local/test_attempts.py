@@ -24,12 +24,12 @@ def test_each_run_has_its_output_and_what_it_used(kant: Up) -> None:
         assert verb("logs", job, "--attempt", given, "--home", kant.home).out == said
     assert verb("logs", job, "--attempt", "1", "--follow", "--home", kant.home).out == "run 1\n"
     said = verb("logs", job, "--attempt", "4", "--home", kant.home).refusal()
-    assert f"attempt: expected one of the 3 runs that job {job} has had, got 4" in said
+    assert f"attempt: expected a run of job {job}, from 1 to 3, got 4" in said
     found = verb("show", job, "--json", "--home", kant.home).json()
     assert [(run["number"], run["code"]) for run in found["attempts"]] == [(1, 1), (2, 2), (3, 0)]
     assert all(run["ran_us"] >= 0 and run["cpu_us"] > 0 and run["rss_kib"] > 100 for run in found["attempts"])
     text = verb("show", job, "--home", kant.home).out
-    assert text.startswith(f"{job}: thrice, finished") and "at most 1m" in text and "3 more tries" in text
+    assert text.startswith(f"{job}: thrice, finished") and "at most 1m" in text and "3 retries" in text
     assert re.search(r"\n  2  exit code 2 after .*: \d+\.\d\d s of a core, [\d.]+ MiB\n", text)
 
 
@@ -40,9 +40,9 @@ def test_of_a_job_that_waits_or_runs_what_is_known_is_shown(kant: Up) -> None:
     ).out.strip()
     assert eventually(lambda: kant.phase(runs) == "running")
     text = verb("show", runs, "--home", kant.home).out
-    assert "GPUs 0,1,2,3" in text and "\n  1  it runs\n" in text
+    assert "GPUs 0,1,2,3" in text and "\n  1  running\n" in text
     text = verb("show", waits, "--home", kant.home).out
-    assert f"it depends on job {runs}, which has not ended" in text and f"{runs} (ended well)" in text
+    assert f"it depends on job {runs}, which has not ended" in text and f"{runs} (must succeed)" in text
     assert "\x1b" not in text
     assert "the id of a job" in verb("show", "99", "--home", kant.home).refusal()
     kant.client.post(kant.client.job(runs, "cancel"))

@@ -61,7 +61,7 @@ def refusal(home: Path, **options: Any) -> str:
 
 def test_a_home_has_one_kant_and_only_its_owner_comes_in(tmp_path: Path) -> None:
     with Up(tmp_path / "home") as kant:
-        assert f"expected a home on which no other Kant runs (process {kant.pid} does)" in refusal(kant.home)
+        assert f"expected a home that no other Kant uses (process {kant.pid} does)" in refusal(kant.home)
         assert stat.S_IMODE((kant.home / "kant.sock").stat().st_mode) == 0o600
         assert stat.S_IMODE((kant.home / "kant.db").stat().st_mode) == 0o600
     assert not (kant.home / "kant.sock").exists()
@@ -91,12 +91,10 @@ def test_a_store_of_somebody_else_of_the_future_or_gone_is_refused(tmp_path: Pat
     store = JobStore(home / "kant.db")
     store._db.execute("PRAGMA user_version = 99")
     store.close()
-    assert f"a store of version {store_module.migrations()[-1][0]} or older (a newer Kant wrote it), got 99" in refusal(
-        home
-    )
+    assert f"a store of version {store_module.migrations()[-1][0]} or older; use the newer Kant that" in refusal(home)
     (home / "kant.db").unlink()
     (home / "runs" / "1").mkdir(parents=True)
-    assert "the store of the runs next to it" in refusal(home)
+    assert "the store of the jobs in runs/ beside it" in refusal(home)
 
 
 def test_the_store_does_not_lose_what_a_migration_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +114,7 @@ def test_the_store_does_not_lose_what_a_migration_finds(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("listen", "sentence"),
     [
-        ("0.0.0.0:80", "a loopback address such as 127.0.0.1:8080, or a token"),
+        ("0.0.0.0:80", "a loopback address such as 127.0.0.1:8080, or tokens"),
         ("[::]:80", "a loopback address"),
         ("localhost:80", "an IP address with a port"),
         ("127.0.0.1:70000", "an IP address with a port"),
@@ -359,7 +357,7 @@ def test_another_cluster_waits_for_who_runs(tmp_path: Path) -> None:
     with Up(home) as kant:
         job = kant.submit("sleep 60", gpus=8)
         assert eventually(lambda: kant.phase(job) == "running")
-    assert f"--cluster: expected the cluster on which job {job} runs" in refusal(home)
+    assert f"--cluster: expected the same nodes and GPUs as before while job {job} runs" in refusal(home)
     with Up(home) as kant:
         kant.client.post(kant.client.job(job, "cancel"))
         assert kant.over(job) == ["cancelled"]
@@ -389,7 +387,7 @@ def test_verbs_without_a_kant_say_how_to_start_one(tmp_path: Path) -> None:
         (("submit", "--time", "soon", "--", "true"), "--time: expected a duration"),
         (("up", "--log-size", "0MiB"), "--log-size: expected a size"),
         (("up", "--listen", "0.0.0.0:1", "--home", str(home), "--cluster", "1x1"), "--listen: expected a loopback"),
-        (("why", "1", "--at", "2h"), "--at: expected a journal with it"),
+        (("why", "1", "--at", "2h"), "--at: expected a journal; a running Kant"),
     ):
         assert part in verb(*arguments).refusal()
 

@@ -82,7 +82,7 @@ def test_a_script_in_a_line_says_in_its_head_what_it_asks_for(kant: Up, tmp_path
         ("--after 99999 -- x", "after: expected the id of a job, got '99999'"),
         ("--gpus 64 -- x", "gpus: expected at most 8"),
         ("--name a\0b -- x\0", "zero byte"),
-        ("--workdir /none -- x", "--workdir: expected a folder that is there, got '/none'"),
+        ("--workdir /none -- x", "--workdir: expected an existing folder, got '/none'"),
     ],
 )
 def test_one_fault_is_named_by_its_line_and_nothing_is_queued(kant: Up, tmp_path: Path, line: str, says: str) -> None:
@@ -99,7 +99,7 @@ def test_there_is_something_to_queue_and_not_too_much(kant: Up, tmp_path: Path) 
         said = verb("submit", "--from", written(tmp_path, text), "--home", kant.home).refusal()
         assert "lines with a submission" in said and got in said
     path = written(tmp_path, LINES)
-    assert "neither a command" in verb("submit", "--from", path, "--home", kant.home, "--", "true").refusal()
+    assert "no command and no --graph" in verb("submit", "--from", path, "--home", kant.home, "--", "true").refusal()
     path.write_bytes(b"-- \xff\n")
     assert "UTF-8" in verb("submit", "--from", path, "--home", kant.home).refusal()
     assert "can be read" in verb("submit", "--from", tmp_path / "none", "--home", kant.home).refusal()

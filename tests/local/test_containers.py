@@ -95,15 +95,15 @@ def test_the_command_stands_last_and_each_name_once(env: dict[str, str], command
 @pytest.mark.parametrize(
     ("found", "image", "mounts", "said"),
     [
-        ("", "debian", (), "image: expected Apptainer, Podman or enroot on the path of Kant on here, got 'debian'"),
-        ("/x/podman", "/a.sif", (), "image: expected the name of an image, since here uses Podman"),
-        ("/x/enroot", "docker://debian", (), "image: expected what `enroot import`"),
-        ("/x/enroot", "debian:12", (), "image: expected what `enroot import`"),
-        ("/x/enroot", "nvidia/cuda", (), "image: expected what `enroot import`"),
+        ("", "debian", (), "image: expected Apptainer, Podman or enroot in the PATH of Kant on here, got 'debian'"),
+        ("/x/podman", "/a.sif", (), "image: expected the name of an image such as docker.io/library/debian"),
+        ("/x/enroot", "docker://debian", (), "image: expected the output of `enroot import`"),
+        ("/x/enroot", "debian:12", (), "image: expected the output of `enroot import`"),
+        ("/x/enroot", "nvidia/cuda", (), "image: expected the output of `enroot import`"),
         ("/x/apptainer", "--nv", (), "image: expected the name of an image or a file"),
         ("/x/apptainer", "a b", (), "image: expected the name of an image or a file"),
-        ("/x/apptainer", "a", ("data",), "mounts: expected folders such as /data"),
-        ("/x/apptainer", "a", ("/a:/b:rx",), "mounts: expected folders such as /data"),
+        ("/x/apptainer", "a", ("data",), "mounts: expected a folder such as /data"),
+        ("/x/apptainer", "a", ("/a:/b:rx",), "mounts: expected a folder such as /data"),
     ],
 )
 def test_what_a_runtime_cannot_take_is_refused_by_name(
@@ -164,14 +164,14 @@ def test_a_job_runs_in_its_image_and_so_do_the_tasks_of_srun(tmp_path: Path) -> 
         alone = kant.submit(step, slurm=True, env={"PATH": os.environ["PATH"], "RUNTIME": str(bin)})
         assert kant.over(alone) == ["finished"] and kant.log(alone) == "in\n", kant.log(alone)
         assert "--volume\n/data:/mnt\n" in (tmp_path / "calls").read_text().rpartition("run\n")[2]
-        with pytest.raises(RefusedError, match="workdir: expected a path without ':' for a container of podman"):
+        with pytest.raises(RefusedError, match="workdir: expected a path without ':', which podman cannot bind"):
             kant.submit("true", image="IMG", workdir="/srv/a:b")
         (bin / "podman").unlink()
         with pytest.raises(
-            RefusedError, match="image: expected Apptainer, Podman or enroot on the path of Kant on this"
+            RefusedError, match="image: expected Apptainer, Podman or enroot in the PATH of Kant on this"
         ):
             kant.submit("true", image="IMG")
-        with pytest.raises(RefusedError, match="mounts: expected an image with them"):
+        with pytest.raises(RefusedError, match="mounts: expected none without an image"):
             kant.submit("true", mounts=["/data"])
 
 

@@ -28,7 +28,7 @@ def test_a_job_starts_so_long_after_the_start_of_another(tmp_path: Path) -> None
         late = kant.submit("true", after_started=[never])
         kant.client.post(kant.client.job(never, "cancel"))
         assert kant.over(late) == ["finished"], "as in Slurm: started or cancelled"
-        with pytest.raises(InputError, match="after_started: expected a job, and seconds"):
+        with pytest.raises(InputError, match="after_started: expected the id of a job, also with seconds"):
             kant.submit("true", after_started=[f"{first}+soon"])
         kant.client.post(kant.client.job(first, "cancel"))
 
@@ -56,8 +56,8 @@ def test_a_job_of_nodes_has_them_apart_and_an_exclusive_one_a_whole_node(tmp_pat
         assert [len(slot) for slot in slots] == [2, 2] and found["SLURM_JOB_NODELIST"] == "127.0.0.1,127.0.0.2"
         assert "SLURM_GPUS_ON_NODE=4" in kant.log(whole)
         for fields, sentence in (
-            ({"gpus": 3, "nodes": 2}, "gpus: expected as many on each of 2 nodes"),
-            ({"nodes": 4, "tasks": 3}, "tasks: expected one for each of 4 nodes"),
+            ({"gpus": 3, "nodes": 2}, "gpus: expected a multiple of the 2 nodes"),
+            ({"nodes": 4, "tasks": 3}, "tasks: expected at least 4, one for each node"),
         ):
             with pytest.raises(InputError, match=sentence):
                 kant.submit("true", **fields)

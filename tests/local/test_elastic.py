@@ -88,7 +88,7 @@ def test_a_training_is_shrunk_grown_and_ended_and_a_killed_kant_forgets_nothing(
         short = kant.submit("sleep 600", gpus=4, priority=9, grace_s=0.1)
         assert eventually(lambda: sizes(kant, job) == [8, 4] and kant.phase(short) == "running")
         taken = kant.job(short)["place"]
-        assert asked(kant, job)["sentence"] == "4 GPUs make a batch of 32 in 1 x 8 samples each"
+        assert asked(kant, job)["sentence"] == "4 GPUs, a batch of 32 samples: 1 x 8 on each GPU"
         kant.kill()
     with Up(home, profile=PROFILE) as kant:
         assert kant.phase(job) == "running" and sizes(kant, job) == [8, 4]
@@ -100,7 +100,7 @@ def test_a_training_is_shrunk_grown_and_ended_and_a_killed_kant_forgets_nothing(
         assert eventually(lambda: sizes(kant, job) == [8, 4, 8])
         time.sleep(max(0.0, began + 6.0 - time.monotonic()))  # the tail takes as long: kant starts meanwhile
         kant.client.post(kant.client.job(job, "cancel"))
-        assert asked(kant, job)["sentence"].startswith("it is in its tail, until")
+        assert asked(kant, job)["sentence"].startswith("it is in its tail until")
         kant.kill()
     with Up(home, profile=PROFILE) as kant:
         urgent = kant.submit("true", gpus=8, priority=99, preemptible=False)

@@ -39,7 +39,7 @@ def test_logs_that_follow_say_that_kant_has_gone(tmp_path: Path, monkeypatch: py
         outcome = verb("logs", job, "--follow", "--home", up.home)
         ending.join()
     assert outcome.code == 2 and outcome.out == "begun\n"
-    assert outcome.err.count("\n") == 1 and "expected a Kant that" in outcome.err
+    assert outcome.err.count("\n") == 1 and "Kant has stopped, and the job continues" in outcome.err
     with Up(tmp_path / "home") as again:
         again.client.post(again.client.job(job, "cancel"))
         again.over(job)
@@ -55,7 +55,7 @@ def test_a_working_folder_is_there_unless_an_image_or_an_earlier_job_brings_it(k
     none, at = tmp_path / "none", ("--home", kant.home)
     for asked in (("submit",), ("submit", "--test-only"), ("run",)):
         said = verb(*asked, "--workdir", none, *at, "--", "true").refusal()
-        assert said.startswith("kant: --workdir: expected a folder that is there, got '")
+        assert said.startswith("kant: --workdir: expected an existing folder, got '")
     first = verb("submit", *at, "--", "mkdir", none).out.strip()
     second = verb("submit", "--workdir", none, "--after-ok", first, *at, "--", "pwd").out.strip()
     kant.over(second)
@@ -77,7 +77,7 @@ def test_of_an_array_why_answers_for_one_that_waits_and_logs_show_all(kant: Up) 
     assert (shown.code, shown.out) == (0, "".join(f"==> {array}_{i} <==\n" for i in range(3)))
     for option in (("--follow",), ("--attempt", "1")):
         refusal = verb("logs", array, *option, "--home", kant.home).refusal()
-        assert f"{option[0]}: expected one job of the array, such as {array}_0" in refusal
+        assert f"{option[0]}: expected a single job of the array, such as {array}_0" in refusal
     assert "the id of a job" in verb("why", "no-such-job", "--home", kant.home).refusal()
     kant.client.post(kant.client.job(block, "cancel"))
     kant.over(*(f"{array}_{i}" for i in range(3)))
@@ -99,7 +99,7 @@ def test_a_job_that_can_never_start_is_refused_at_once(kant: Up) -> None:
     def refused(*options: str) -> str:
         return verb("submit", "--home", kant.home, *options, "--", "true").refusal()
 
-    assert "gpus: expected at most 8, as many as there are, got 9\n" in refused("--gpus", "9")
+    assert "gpus: expected at most 8, all GPUs of the cluster, got 9\n" in refused("--gpus", "9")
     assert verb("submit", "--home", kant.home, "--", "true").code == 0
 
 

@@ -33,6 +33,6 @@ async def test_it_says_what_is_said_here_and_another_takes_its_place() -> None:
     await there.close()
     for program, longest in (("import time; time.sleep(60)", 0.3), ("raise MemoryError", 60.0)):
         broken = ForecastProcess((sys.executable, "-c", program), longest)
-        with pytest.raises(InputError, match="a process that answers"):
+        with pytest.raises(InputError, match="an answer from its process"):
             await broken(moment)
         assert broken._child is None

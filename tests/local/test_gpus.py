@@ -42,7 +42,7 @@ def test_gpus_are_listed_as_nvidia_smi_says() -> None:
     ):
         with pytest.raises(InputError):
             listed(wrong)
-    with pytest.raises(InputError, match="GPU 0: expected a GPU with MIG devices that NVML lists"):
+    with pytest.raises(InputError, match=r"GPU 0: expected MIG devices \(nvidia-smi mig -cgi\) that NVML lists"):
         checked_gpus(listed("0, A, U, Enabled"))
 
 
@@ -169,7 +169,7 @@ def test_gpus_are_listed_as_nvml_says() -> None:
     assert list_gpus(FakeNvml(gpus, nvmlInit_v2=9)) is None  # no driver
     assert list_gpus(FakeNvml(gpus, nvmlDeviceGetMigMode=3)) == [whole, replace(whole, uuid="GPU-b")]
     lost = FakeNvml(gpus, nvmlDeviceGetName=15)
-    with pytest.raises(InputError, match=r"GPU 0: expected an answer of NVML \(GPU is lost\)"):
+    with pytest.raises(InputError, match=r"GPU 0: expected an answer from NVML \(GPU is lost\)"):
         list_gpus(lost)
     assert lost.open == 0
     assert list_gpus(FakeNvml([])) == []
@@ -208,7 +208,7 @@ def test_where_nvml_cannot_begin_nvidia_smi_is_asked(monkeypatch: pytest.MonkeyP
         (State(), "", ""),
         (State(lost=True), "", "it does not answer (GPU is lost)"),
         (State(errors=2), "", "uncorrected ECC errors: 2"),
-        (State(rows=1), "", "a row of its memory could not be replaced"),
+        (State(rows=1), "", "a faulty row of its memory could not be remapped"),
         (State(heat=89), "", ""),
         (State(heat=90), "", "it is too hot (it slows down at 90 °C)"),
         (State(heat=86), "it is too hot (it slows down at 90 °C)", "it is too hot (it slows down at 90 °C)"),
@@ -264,7 +264,7 @@ def test_what_a_gpu_draws_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_watts([*whole, Device(H100, "GPU-b", 1)]) == 700
     for states, wrong in (((), {}), ((State(watts=0),), {}), ((State(),), {"nvmlDeviceGetEnforcedPowerLimit": 3})):
         there(*states, **wrong)
-        with pytest.raises(InputError, match="--gpu-watts: expected what one GPU draws"):
+        with pytest.raises(InputError, match="--gpu-watts: expected the power of one GPU"):
             gpu_watts(whole)
 
 
@@ -332,7 +332,7 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
         own = up.submit("echo begun; sleep 60", gpus=0.5, terminal={"pty": True})
         line, said = up.client.line(up.client.job(own, "attach"), offset=0, rows=24, columns=80), []
         assert eventually(
-            lambda: said.extend(line.messages()) or b"they are taken from it" in b"".join(map(b"".join, said))
+            lambda: said.extend(line.messages()) or b"unless it uses them" in b"".join(map(b"".join, said))
         )
         line.close()
         busy.write_text("40")
@@ -347,7 +347,7 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
         assert up.phase(batch) == "running" and up.job(batch)["gpu_use"]["warning"] == ""
         up.client.post(up.client.job(batch, "cancel"))
         assert up.over(batch) == ["cancelled"] and up.job(batch)["job"]["reason"] == ""
-    with pytest.raises(InputError, match="--idle-gpus: expected a machine with GPUs that NVML can query"):
+    with pytest.raises(InputError, match="--idle-gpus: expected GPUs that NVML can query on this machine"):
         serve(DaemonOptions(home=tmp_path, profile=PROFILE, cluster=read_cluster("1x1"), idle_s=2.0))
     assert not (tmp_path / "journal").exists()
 

@@ -86,7 +86,7 @@ def test_retries_arrays_and_what_comes_after(kant: Up) -> None:
     good = kant.submit("true", after_ok=[f"{array}_0"])
     ends = kant.over(f"{array}_0", f"{array}_1", any_way, well, good)
     assert ends == ["finished", "failed", "finished", "cancelled", "finished"]
-    assert f"job {array}_1, on whose success it waits" in kant.job(well)["job"]["reason"]
+    assert f"depends on the success of job {array}_1" in kant.job(well)["job"]["reason"]
     last = max(kant.job(f"{array}_{index}")["job"]["ended"] for index in (0, 1))
     assert kant.job(any_way)["job"]["started"] >= last
     assert kant.over(twice) == ["finished"]
@@ -110,7 +110,7 @@ def test_held_jobs_wait_cancelled_ones_go_and_why_says_so(kant: Up) -> None:
     for job in (held, behind):
         kant.client.post(kant.client.job(job, "release"))
     assert kant.over(held, behind) == ["finished", "finished"]
-    with pytest.raises(InputError, match="expected a job that waits, got 'finished'"):
+    with pytest.raises(InputError, match="expected a waiting job, got 'finished'"):
         kant.client.post(kant.client.job(held, "hold"))
 
 

@@ -138,7 +138,7 @@ def test_a_machine_that_shares_no_files_joins_and_says_so(tmp_path: Path) -> Non
             assert eventually(lambda: len(nodes(kant)) == 2 and not list(shared.iterdir())), "nothing is left of it"
             assert kant.client.get("/v1/health")["complaint"] == ""
             other = Joined(tmp_path / "other", kant.home, port, "other", prepare=elsewhere)
-            said = f"machine other does not have the files of {shared} as they are here"
+            said = f"machine other does not share {shared} with this machine"
             assert eventually(lambda: kant.client.get("/v1/health")["complaint"] == said)
         finally:
             for each in (same, other):
@@ -218,7 +218,7 @@ def moved(kant: Up, node: str, fault: Callable[[], object]) -> str:
     fault()
     kant.client.post(kant.client.job(here, "cancel"))
     assert eventually(lambda: kant.job(job)["job"]["nodes"] == {"node-00000": "0,1"}), kant.job(job)
-    assert f"machine {node} is silent" in kant.client.get("/v1/health")["complaint"]
+    assert f"machine {node} does not respond" in kant.client.get("/v1/health")["complaint"]
     assert eventually(lambda: len((kant.home / "trail").read_text().splitlines()) == 2)
     assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"], "never twice at once"
     return job
@@ -458,7 +458,7 @@ def test_a_machine_with_the_token_of_another_kant_gives_up_and_says_why(tmp_path
         make_keys(tmp_path / "other" / "join")
         stranger = Joined(tmp_path / "gpu2", tmp_path / "other", kant.port, "gpu2")
         assert eventually(stranger.is_dead)
-        assert "--token-file: expected the token of this Kant" in (stranger.home / "log").read_text()
+        assert "--token-file: expected the output of `kant token join` there" in (stranger.home / "log").read_text()
         assert len(nodes(kant)) == 1
 
 

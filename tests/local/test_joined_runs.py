@@ -93,7 +93,7 @@ class Part(RemotePart):
             self._exit = {
                 "well": Exit(code=0),
                 "badly": Exit(code=3),
-                "lost": Exit(why="lease", lost="machine x fell silent"),
+                "lost": Exit(why="lease", lost="machine x stopped responding"),
                 "unborn": Exit(lost="no room", unborn=True),
             }[what]
             self.over(self)
@@ -179,7 +179,7 @@ def test_a_run_alone_that_ends_before_it_begins(why: str) -> None:
         run.stop()
         assert part.stops == 1 and not ends
     part.happen("lost")
-    assert ends == [Exit(why="lease", lost="machine x fell silent")]
+    assert ends == [Exit(why="lease", lost="machine x stopped responding")]
     loop.close()
 
 
@@ -205,13 +205,13 @@ HELLO = wire.Hello(wire.VERSION, "id", Node("gpu2", 4), ())
 @pytest.mark.parametrize(
     ("hello", "said"),
     [
-        (replace(HELLO, version=1), "the version of this machine: expected 2"),
-        (replace(HELLO, node=Node("here", 4)), "--name: expected a name that no machine of Kant has"),
-        (replace(HELLO, node=Node("gpu2", 63)), "this machine: expected one that the core accepts"),
-        (replace(HELLO, gpu_watts=701), "--gpu-watts: expected at most 700W, with which the power cap of all machines"),
+        (replace(HELLO, version=1), "version: expected 2"),
+        (replace(HELLO, node=Node("here", 4)), "--name: expected a name that no node of the cluster has"),
+        (replace(HELLO, node=Node("gpu2", 63)), "this machine: expected a valid node"),
+        (replace(HELLO, gpu_watts=701), "--gpu-watts: expected at most 700W, the power of each GPU"),
         (replace(HELLO, gpu_watts=700), ""),
         (replace(HELLO, id="another"), "--name: expected a name that no other machine has"),
-        (replace(HELLO, node=Node("gpu2", 2)), "this machine: expected what it had when it joined"),
+        (replace(HELLO, node=Node("gpu2", 2)), "this machine: expected the GPUs, cores and memory with which"),
         (HELLO, ""),
     ],
 )

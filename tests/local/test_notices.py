@@ -138,7 +138,7 @@ def test_what_a_tenant_gives_is_not_posted_to_this_machine_unless_it_is_allowed(
         for url in refused:
             assert verb("submit", "--webhook", url, "--", "true").code == 0
         log = tmp_path / "said"
-        assert eventually(lambda: log.read_text().count("where tenants may not") == len(refused))
+        assert eventually(lambda: log.read_text().count("which only operators may use") == len(refused))
         fine = verb("submit", "--webhook", hook.url.replace("127.0.0.1", "localhost"), "--", "true").out.strip()
         assert eventually(lambda: hook.events() == [(fine, "finished")])
 

@@ -145,7 +145,7 @@ def test_whose_token_is_believed(issuer: Issuer, tmp_path: Path, monkeypatch: py
         oidc.caller(issuer.token(kid="older"), "")
         while not oidc.trouble:
             await asyncio.sleep(0.005)
-        assert oidc.caller(issuer.token(OTHER, "new"), "here") == ann and "calls itself" in oidc.trouble
+        assert oidc.caller(issuer.token(OTHER, "new"), "here") == ann and "in its configuration" in oidc.trouble
         work.cancel()
 
     asyncio.run(asyncio.wait_for(run(), 30))
@@ -181,9 +181,9 @@ def as_request(asking: Any) -> web.Request:
 @pytest.mark.parametrize(
     "old, new, said",
     [
-        ('issuer = "http://127', 'issuer = "http://idp.example/', "an address with https"),
-        ('queues = ["vision"]', "", "expected queues for a tenant"),
-        ('role = "operator"', 'role = "operator"\nqueues = ["a"]', "expected queues for tenants alone"),
+        ('issuer = "http://127', 'issuer = "http://idp.example/', "an https:// address"),
+        ('queues = ["vision"]', "", "expected queues, as for every tenant"),
+        ('role = "operator"', 'role = "operator"\nqueues = ["a"]', "expected no queues, which only tenants have"),
         ('role = "operator"', 'role = "king"', "one of viewer, tenant, operator"),
         ("audience", "audiences", "only the keys issuer, audience, group, user, groups"),
     ],

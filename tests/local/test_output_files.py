@@ -32,7 +32,7 @@ def test_widths_pad_numbers_and_what_has_no_meaning_is_refused_by_name() -> None
     for pattern, word in (("%t", "%t"), ("out%", "'%'"), ("%5%", "%5%"), ("%s.log", "%s"), ("a\0b", "zero byte")):
         with pytest.raises(InputError, match=word):
             check_pattern(pattern, "output", array=True)
-    with pytest.raises(InputError, match="only for an array"):
+    with pytest.raises(InputError, match="only in a job array"):
         check_pattern("%a", "output", array=False)
 
 

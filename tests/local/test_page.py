@@ -82,7 +82,7 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
 
         # a job appears, and its state changes, without a reload
         seen.tab("Jobs")
-        page.get_by_text("Nobody waits.").wait_for()
+        page.get_by_text("No job waits.").wait_for()
         first = kant.submit(
             "echo step 1; echo step 2; sleep 600", gpus=24, queue="speech", name="train", preemptible=False
         )

@@ -35,7 +35,7 @@ def test_all_starts_pause_also_over_a_restart(tmp_path: Path) -> None:
         assert eventually(lambda: kant.phase(later) == "waiting")
         assert states(kant) == {"default": "hold", "later": "hold", "new": "hold"}
         assert [kant.phase(job) for job in (runs, *waits)] == ["running", "waiting", "waiting"]
-        assert "no names while all queues are paused" in verb("queue", "resume", "new", *at).refusal()
+        assert "expected --all, since all queues are paused" in verb("queue", "resume", "new", *at).refusal()
         assert verb("queue", "resume", "--all", *at).out == "paused: none\n"
         assert kant.over(*waits, later) == ["finished"] * 3 and kant.phase(runs) == "running"
         assert set(states(kant).values()) == {"open"}
@@ -53,7 +53,7 @@ def test_one_queue_and_those_below_it(tmp_path: Path) -> None:
         assert states(kant) == {"red": "hold", "team": "hold", "blue": "open", "shut": "drain"}
         assert "expected some of red, team, blue, shut, got 'green'" in verb("queue", "pause", "green", *at).refusal()
         assert "queue shut" in verb("queue", "pause", "--all", *at).refusal()
-        assert "expected one that is paused" in verb("queue", "resume", "blue", *at).refusal()
+        assert "expected the name of a paused queue" in verb("queue", "resume", "blue", *at).refusal()
         assert "the names of queues, or --all" in verb("queue", "pause", *at).refusal()
         assert "pause or resume before it" in verb("queue", "--all", *at).refusal()
         assert verb("queue", "resume", "red", *at).out == "paused: none\n"

@@ -20,7 +20,7 @@ from kant.service.received import received, refusal
         ("retries", -1, "retries: expected a whole number of at least 0"),
         ("priority", 10**12, "priority: expected a whole number of at most 1,000,000,000"),
         ("name", "a" * 300, "name: expected text of at most 256 characters"),
-        ("gpus", "two", "the request: expected what the schema says (Expected `float`, got `str` - at `$.gpus`)"),
+        ("gpus", "two", "the request: expected a valid body (Expected `float`, got `str` - at `$.gpus`)"),
     ],
 )
 def test_a_field_out_of_bounds_is_named_with_its_bound(field: str, value: Any, sentence: str) -> None:

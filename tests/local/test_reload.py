@@ -40,9 +40,9 @@ def test_queues_and_profile_follow_their_files_and_mistakes_change_nothing(tmp_p
         assert eventually(lambda: kant.phase(runs) == "running")
         assert eventually(lambda: "quota" in kant.job(waits)["job"]["waits"]), kant.job(waits)["job"]
         queues.write_text("[[queue]]\nname = 3\n")
-        assert eventually(lambda: "the old content stays" in complaint(kant))
+        assert eventually(lambda: "the previous content stays in use" in complaint(kant))
         queues.write_text(TEAM.format(gpus=2).replace("team", "other"))
-        assert eventually(lambda: f"expected queue team, in which job {runs} is" in complaint(kant))
+        assert eventually(lambda: f"expected queue team to stay while job {runs} is in it" in complaint(kant))
         assert kant.phase(waits) == "waiting"
         queues.write_text(TEAM.format(gpus=8) + '[[queue]]\nname = "more"\ngpus = 0\n')
         assert eventually(lambda: kant.phase(waits) == "running") and eventually(lambda: complaint(kant) == "")
@@ -59,7 +59,7 @@ def test_queues_and_profile_follow_their_files_and_mistakes_change_nothing(tmp_p
         assert len(list((kant.home / "journal").glob("*.jsonl"))) == 2
         cluster.write_text("# other\n")
         os.kill(kant.pid, signal.SIGHUP)
-        assert eventually(lambda: "kant down and kant up change it" in complaint(kant))
+        assert eventually(lambda: "`kant down` and `kant up` apply it" in complaint(kant))
         for job in (runs, waits):
             assert kant.job(job)["job"]["attempt"] == 1
             kant.client.post(kant.client.job(job, "cancel"))

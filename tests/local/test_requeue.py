@@ -20,9 +20,9 @@ def test_a_job_that_runs_waits_and_runs_anew(tmp_path: Path) -> None:
         found = kant.job(job)["job"]
         assert (found["attempt"], found["failures"]) == (2, 0) and kant.log(job) == "run 2\n"
         assert verb("logs", job, "--attempt", "1", *at).out == "run 1\n"
-        assert "expected a job that runs, got 'finished'" in verb("requeue", job, *at).refusal()
+        assert "expected a running job, got 'finished'" in verb("requeue", job, *at).refusal()
         held = kant.submit("true", hold=True)
-        assert "expected a job that runs, got 'held'" in verb("requeue", held, *at).refusal()
+        assert "expected a running job, got 'held'" in verb("requeue", held, *at).refusal()
 
 
 def test_of_an_array_those_that_run_are_put_back_also_across_a_kill(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_job_runs_in_its_reservation_and_nobody_else_does(kant: Up) -> None:
     shown = verb("reservations", *at).out
     assert "exam" in shown and "active" in shown
     refused = verb("reservations", "--cancel", "exam", *at).refusal()
-    assert f"expected one in which no job runs ({own})" in refused
+    assert f"expected no running jobs (cancel {own} first)" in refused
     kant.client.post(kant.client.job(own, "cancel"))
     assert eventually(lambda: not booked(kant)["exam"]["jobs"])
     assert [row["name"] for row in verb("reservations", "--cancel", "exam", "--json", *at).json()["reservations"]] == [
@@ -62,13 +62,13 @@ def test_who_is_in_the_way_is_named_and_what_cannot_be_is_refused(kant: Up) -> N
         (("a", "--gpus", "1", "--time", "1h"), "name: expected a name that no other reservation has, got 'a'"),
         (("c", "--gpus", "9", "--time", "1h"), "gpus: expected at most 8, as many as the cluster has"),
         (("c", "--gpus", "1", "--time", "1h", "--within", "rack"), "within"),
-        (("c", "--gpus", "1"), "--time and --end: expected one of them"),
+        (("c", "--gpus", "1"), "--time and --end: expected exactly one of them"),
         (("c", "--gpus", "1", "--end", "2001-01-01T00:00"), "expected an end after the start"),
         (("c", "--gpus", "1", "--time", "1h", "--model", "B200"), "model"),
     ):
         assert expected in verb("reserve", *arguments, *at).refusal()
     refused = verb("submit", "--reservation", "z", *at, "--", "true").refusal()
-    assert "expected an existing reservation that has not ended (there is a), got 'z'" in refused
+    assert "expected a reservation that has not ended (a), got 'z'" in refused
     refused = verb("submit", "--reservation", "a", "--gpus", "4", *at, "--", "true").refusal()
     assert "gpus: expected at most 3, as many as reservation a has" in refused
 
@@ -120,7 +120,7 @@ def test_only_jobs_of_its_queues_name_it(tmp_path: Path) -> None:
         at = ("--home", kant.home)
         verb("reserve", "exam", "--gpus", "1", "--time", "1h", "--queue", "course", *at)
         said = verb("submit", "--queue", "rest", "--reservation", "exam", "--gpus", "1", *at, "--", "true").refusal()
-        assert "queue: expected one of reservation exam, or below: course, got 'rest'" in said
+        assert "queue: expected one of reservation exam or one below: course, got 'rest'" in said
         job = kant.submit("true", gpus=1, queue="lab", reservation="exam")
         assert kant.over(job) == ["finished"]
         assert "queues" in verb("reserve", "x", "--gpus", "1", "--time", "1h", "--queue", "nowhere", *at).refusal()

@@ -191,7 +191,7 @@ def test_without_a_token_nothing_is_told_and_a_revoked_one_is_worth_nothing(door
     assert door.ask(token, "GET", "/v1/whoami")[0] == 401
     door.kant.submit("true", queue="red")  # something to tell
     response.read()  # it ends
-    assert "the id of a token (kant token list), got" in verb("token", "revoke", mine["id"], *home).refusal()
+    assert "the id of a token (see `kant token list`), got" in verb("token", "revoke", mine["id"], *home).refusal()
 
 
 def test_what_was_ordered_and_refused_is_kept_by_user_and_role(door: Door) -> None:
@@ -210,7 +210,7 @@ def test_what_was_ordered_and_refused_is_kept_by_user_and_role(door: Door) -> No
     assert eventually(lambda: deeds("--refused")[0]["what"] == job)
     refused, done = deeds("--refused")[0], deeds()[0]
     assert (refused["verb"], refused["role"]) == ("cancel", "tenant")
-    assert "expected a job of its own queues (blue) for `cancel`, got 'red'" in refused["refused"]
+    assert "expected a job in its queues (blue) for `cancel`, got 'red'" in refused["refused"]
     assert (done["verb"], done["what"], done["refused"]) == ("submit", mine, "")
     page = verb("audit", "--json", "--limit", "1", *home).json()
     after = verb("audit", "--json", "--limit", "1", "--before", str(page["next"]), *home).json()
@@ -239,7 +239,7 @@ def test_the_verbs_go_to_an_address_with_a_token(door: Door, monkeypatch: pytest
     monkeypatch.setenv("KANT_TOKEN_FILE", str(file))
     job = verb("submit", "--queue", "blue", "--hold", "--", "true").out.strip()
     assert door.kant.job(job)["job"]["user"] == "tenant-blue"
-    assert "a job of its own queues (blue)" in verb("submit", "--queue", "red", "--", "true").refusal()
+    assert "a job in its queues (blue)" in verb("submit", "--queue", "red", "--", "true").refusal()
     assert verb("cancel", job, "--json").json()["jobs"] == [job]
     assert "start one with `kant up`" in verb("down").refusal()  # never that of another machine
     assert verb("jobs", "--home", str(door.kant.home), "--user", "nobody", "--json").json()["jobs"] == []
@@ -301,10 +301,10 @@ def test_a_member_of_the_team_asks_what_if_and_has_the_page(
         assert "What if, at 20" in shown.out and "whatif-1" in shown.out
     hidden = [f"{SECRET}{other}" for other, above in LINEAGE.items() if set(above).isdisjoint(who[1])]
     assert hidden and not any(word in shown.out for word in hidden)
-    assert "journal of Kant, which only its owner can read" in verb(*asked, "--out", tmp_path / "out").refusal()
+    assert "only the owner of Kant can read its journal" in verb(*asked, "--out", tmp_path / "out").refusal()
     profile = tmp_path / "mine.toml"
     profile.write_text(builtin_texts()["fifo"])
-    assert "a built-in profile: files are only for" in verb("whatif", "--profile", profile).refusal()
+    assert "only the owner of Kant may name a file" in verb("whatif", "--profile", profile).refusal()
     assert verb("page").out.strip() == f"http://127.0.0.1:{door.port}/#token={token}"
     assert "kant token new" in verb("page", "--new").refusal()
     monkeypatch.setenv("KANT_TOKEN", "wrong")
@@ -318,7 +318,7 @@ def test_a_member_of_the_team_asks_what_if_and_has_the_page(
 
 def test_a_page_is_made_for_users_of_the_machine_alone(door: Door) -> None:
     status, text = door.ask(door.tokens[Role.OPERATOR, ()], "GET", "/v1/whoami?page=same")
-    assert status == 400 and b"a user of this machine, over the socket" in text
+    assert status == 400 and b"a request over the socket of this machine" in text
     with pytest.raises(InputError, match="page: expected same or new, got 'other'"):
         door.kant.client.get("/v1/whoami", page="other")
     assert door.kant.client.get("/v1/whoami")["page"] == ""
@@ -383,11 +383,11 @@ def test_a_file_that_is_wrong_is_refused_and_the_last_good_one_stays(tmp_path: P
 def test_token_files_are_for_their_owner_and_one_word_is_an_operator(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("abcdefghijklmnopq\n")
-    with pytest.raises(InputError, match="only its owner may read"):
+    with pytest.raises(InputError, match="only its owner can read"):
         serve(DaemonOptions(home=tmp_path / "home", profile=PROFILE, cluster=read_cluster("1x1"), token_file=token))
     token.chmod(0o600)
     assert (
-        "has a single token without a table"
+        "[[token]] tables instead of a single token"
         in verb("token", "new", "--user", "a", "--role", "viewer", "--token-file", str(token)).refusal()
     )
     with Up(tmp_path / "home", listen="0.0.0.0:0", token_file=token) as kant:

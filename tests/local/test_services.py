@@ -329,7 +329,7 @@ def test_a_service_that_cannot_be_on_this_machine_is_refused_with_its_reason(
         refused(write_service(tmp_path, port, operators), f"routers with the backend http://127.0.0.1:{port + 3}")
     with (
         alone(home / "services", ["chat"]),
-        pytest.raises(InputError, match="no other process that follows it"),
+        pytest.raises(InputError, match="no other process that scales it"),
         alone(home / "services", ["chat"]),
     ):
         pass

@@ -26,7 +26,7 @@ def test_what_has_a_handler_gets_it_and_what_has_none_goes_on(kant: Up) -> None:
     assert listening(kant, job)
     assert verb("signal", job, "SIGUSR1", "--json", *at).json() == {"jobs": [job]}
     assert eventually(lambda: kant.log(job) == "ready\ngot\n")
-    assert "a process that handles SIGUSR2" in verb("signal", job, "usr2", *at).refusal()
+    assert "a process of the job that handles SIGUSR2" in verb("signal", job, "usr2", *at).refusal()
     assert verb("signal", job, "TERM", *at).code == 0
     assert kant.over(job) == ["failed"]
     assert kant.job(job)["job"]["signal"] == 15
@@ -61,7 +61,7 @@ def test_of_an_array_those_that_run_get_it(kant: Up) -> None:
 def test_signals_and_jobs_that_cannot_be_are_refused(kant: Up) -> None:
     assert get_args(SignalName) == SIGNALS
     held = kant.submit("true", hold=True)
-    assert "expected a job that runs, got 'held'" in verb("signal", held, "USR1", "--home", kant.home).refusal()
+    assert "expected a running job, got 'held'" in verb("signal", held, "USR1", "--home", kant.home).refusal()
     assert "one of HUP, INT" in verb("signal", held, "SIGNOTHING", "--home", kant.home).refusal()
     assert "the id of a job" in verb("signal", "99999", "USR1", "--home", kant.home).refusal()
     kant.client.post(kant.client.job(held, "cancel"))

@@ -282,7 +282,7 @@ def test_by_an_address_a_terminal_is_for_who_has_submitted_the_job(
             it.type("~.")
             assert it.code() == 0
         monkeypatch.setenv("KANT_HOME", str(tmp_path / "none"))
-        for name, words in (("ben", "a job of ben for `.*`, got 'one of ann'"), ("eve", "one of role tenant")):
+        for name, words in (("ben", "a job of ben for `.*`, got 'a job of ann'"), ("eve", "role tenant or higher")):
             monkeypatch.setenv("KANT_TOKEN", tokens[name])
             for verb_ in ("attach", "shell"):
                 assert re.search(words, verb(verb_, job).refusal())

@@ -47,7 +47,7 @@ def test_a_higher_priority_starts_first_and_each_keeps_its_age(kant: Up) -> None
     kant.client.post(kant.client.job(block, "cancel"))
     assert eventually(lambda: kant.phase(third) == "running")
     assert [kant.phase(job) for job in (first, second)] == ["waiting", "waiting"]
-    assert "expected a job that waits, or only a time_s" in verb("update", third, "--priority", "1", *at).refusal()
+    assert "expected a waiting job, or only a new time_s" in verb("update", third, "--priority", "1", *at).refusal()
     for job in (first, second, third):
         kant.client.post(kant.client.job(job, "cancel"))
 
@@ -88,7 +88,7 @@ def test_another_queue_is_one_that_there_is(tmp_path: Path) -> None:
         job = kant.submit("true", queue="red", hold=True)
         assert "queue: expected one of red, blue, got 'green'" in verb("update", job, "--queue", "green", *at).refusal()
         none = verb("submit", *at, "--", "true").refusal()
-        assert "queue: expected one of red, blue to be named (--queue), since this Kant has no queue named" in none
+        assert "queue: expected --queue with one of red, blue, since there is no queue named default" in none
         verb("update", job, "--queue", "blue", *at)
         assert kant.job(job)["job"]["queue"] == "blue"
         assert "one of --priority" in verb("update", job, *at).refusal()
@@ -108,9 +108,9 @@ def test_the_limit_of_a_job_that_runs(kant: Up) -> None:
     assert rows[long]["limit_us"] == 2400 * 10**6
     (found,) = kant.client.get("/v1/eta", job=behind)["jobs"]
     assert found["expected_us"]["p90"] == pytest.approx(2400e6, abs=60e6)
-    assert "expected more than job" in verb("update", short, "--time", "1ms", *at).refusal()
+    assert ", which job" in verb("update", short, "--time", "1ms", *at).refusal()
     wrong = verb("update", short, "--time", "1h", "--name", "x", *at).refusal()
-    assert "expected a job that waits, or only a time_s, got 'running'" in wrong
+    assert "expected a waiting job, or only a new time_s, got 'running'" in wrong
     verb("update", short, "--time", "3s", *at)
     assert kant.over(short) == ["failed"]
     ended = kant.job(short)["job"]
@@ -118,7 +118,7 @@ def test_the_limit_of_a_job_that_runs(kant: Up) -> None:
     assert 2.9e6 < ended["ended"] - ended["started"] < 30e6
     assert kant.phase(long) == "running"
     text = kant.client.get(kant.client.job(long, "history"))
-    assert "its time limit is 40m now" in str(text)
+    assert "its time limit is now 40m" in str(text)
     kant.client.post(kant.client.job(long, "cancel"))
 
 
@@ -147,11 +147,11 @@ def test_a_job_that_waits_comes_after_other_jobs(tmp_path: Path) -> None:
         failed = kant.submit("false")
         assert kant.over(failed) == ["failed"]
         wrong = verb("update", job, "--dependency", f"afterok:{failed}", *at).refusal()
-        assert f"that can still end in this way (job {failed}, on whose success it waits, has not ended well)" in wrong
+        assert f"that can still be met (it depends on the success of job {failed}, which did not succeed)" in wrong
         wrong = verb("update", old, "--dependency", f"afterany:{job}", *at).refusal()
-        assert f"expected jobs that do not wait for job {old} themselves, got 'job {job}'" in wrong
+        assert f"expected jobs that do not depend on job {old} themselves, got 'job {job}'" in wrong
         wrong = verb("update", job, "--dependency", f"afterok:{failed}?afterok:{failed}", *at).refusal()
-        assert "expected jobs that can still end in this way" in wrong
+        assert "expected conditions that can still be met" in wrong
         assert "expected afterany, afterok" in verb("update", job, "--dependency", "soon", *at).refusal()
         assert kant.job(job)["after_ok"] == [old]
         assert verb("update", job, "--dependency", f"afterany:{new}?afterok:{failed}", "--json", *at).json() == {
@@ -178,7 +178,7 @@ def test_a_job_that_is_ready_waits_again_and_none_lets_it_go(kant: Up) -> None:
     verb("update", twin, "--name", "other", *at)
     assert waits(kant, single)
     verb("update", twin, "--dependency", f"afterany:{single}", *at)
-    assert "do not wait for job" in verb("update", twin, "--name", "twin", *at).refusal(), "it would wait for its twin"
+    assert "do not depend on job" in verb("update", twin, "--name", "twin", *at).refusal(), "it would wait for its twin"
     verb("update", job, "--dependency", "none", *at)
     assert waits(kant, job)
     for one in (block, held, twin, job, single):

@@ -102,7 +102,7 @@ def test_a_job_runs_as_who_submitted_it_and_is_theirs_alone(kant: Up) -> None:
     assert said[:2] == [name, groups]
     assert "Permission denied" in said[-1]
     assert as_user(name, lambda: client.stream(client.job(job, "log"))[0]["X-Kant-End"] != "0") == "True"
-    refused = f"refused: daemon: expected a job of their own for `log`, got 'one of {name}'"
+    refused = f"refused: daemon: expected one of their own jobs for `log`, got 'a job of {name}'"
     assert as_user("daemon", lambda: client.stream(client.job(job, "log"))) == refused
     seen = as_user("daemon", lambda: client.get(client.job(job))["command"])
     assert seen == "[]", "nor what others run"
@@ -210,7 +210,7 @@ def test_whom_this_machine_does_not_know_submits_nothing(kant: Up, monkeypatch: 
     monkeypatch.setenv("KANT_TOKEN", token)
     remote = ServiceClient(kant.home)
     assert remote.get("/v1/whoami")["user"] == "a-stranger"
-    with pytest.raises(InputError, match="the user: expected a user of this machine, to run the job"):
+    with pytest.raises(InputError, match="the user: expected an account on this machine, which runs the job"):
         remote.post("/v1/jobs", asked(Path("/"), "true", queue="red"))
 
 
@@ -294,7 +294,7 @@ def test_they_hold_in_the_run(home: Path) -> None:
         able, unable = (job.strip("'") for job in jobs)
         assert kant.over(able, unable) == ["finished", "failed"]
         assert kant.log(able).split() == ["99", "100", "nobody"]
-        assert kant.log(unable).startswith("kant: it cannot run as daemon: ")
+        assert kant.log(unable).startswith("kant: cannot run the job as daemon: ")
 
 
 # --- HTTPS -----------------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_of_an_array_no_more_run_at_once_than_it_says(kant: Up) -> None:
     assert eventually(lambda: [kant.phase(job) for job in jobs[:2]] == ["running"] * 2)
     assert [kant.phase(job) for job in jobs[2:]] == ["blocked"] * 7
     why = kant.client.get(kant.client.job(jobs[2], "why"))["sentence"]
-    assert why == "2 of its array wait or run, the most that may at once"
+    assert why == "its array has reached its limit of 2 jobs at once"
     verb("hold", jobs[2])
     verb("cancel", jobs[3])
     verb("cancel", jobs[0])
@@ -132,7 +132,7 @@ def test_jobs_come_after_others_however_these_end(kant: Up) -> None:
             for option in ("--after-any", "--after-ok", "--after-not-ok")
         ]
         assert kant.over(*later) == phases
-    assert "on whose failure it waits, has ended well" in kant.job(later[2])["job"]["reason"]
+    assert "it depends on the failure of job" in kant.job(later[2])["job"]["reason"]
 
 
 def test_a_job_begins_at_its_time(kant: Up) -> None:

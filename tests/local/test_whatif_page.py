@@ -68,7 +68,7 @@ def test_both_futures_stand_beside_each_other(page: Page) -> None:
     expect(title).to_be_visible()
     expect(title).to_be_focused()
     expect(page.locator("#submitted")).to_contain_text("whatif-1 starts")
-    expect(page.locator("#sources")).to_contain_text("12 as their owners said")
+    expect(page.locator("#sources")).to_contain_text("12 as stated by their owners")
     rows = page.locator("#waits-table tbody th")
     assert rows.all_inner_texts()[:3] == ["everybody", "queue speech", "queue vision"]
     expect(page.get_by_role("img", name="Share of the jobs")).to_have_attribute("aria-label", re.compile("The mean is"))

@@ -174,7 +174,7 @@ def test_the_service_takes_no_stage_that_waits_for_a_later_one(kant: Up) -> None
     before = count(kant)
     job = asked(kant.home, "true")
     for stages, says in (
-        ([{"job": job, "after": [0]}], "stage 0, after: expected places of earlier stages"),
+        ([{"job": job, "after": [0]}], "stage 0, after: expected indices of earlier stages"),
         ([{"job": job}, {"job": job, "after_ok": [2]}, {"job": job}], "stage 1, after"),
         ([{"job": job}, {"job": job | {"array": [0, 1]}}], "stage 1, array"),
         ([{"job": job}, {"job": job | {"gpus": 9}}], "stage 1, gpus: expected at most 8"),

@@ -74,9 +74,9 @@ def test_the_fabric_of_a_cluster_file_counts(job: Path, tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         (("--placement", "8"), "--placement: expected NODESxGPUS/LEAVES"),
-        ((), "--placement and --gpus: expected one of them"),
-        (("--placement", "8x8", "--gpus", "8"), "--placement and --gpus: expected one of them"),
-        (("--gpus", "0"), "--gpus: expected a number from 1 on"),
+        ((), "--placement and --gpus: expected exactly one of them"),
+        (("--placement", "8x8", "--gpus", "8"), "--placement and --gpus: expected exactly one of them"),
+        (("--gpus", "0"), "--gpus: expected at least 1"),
         (("--gpus", "64", "--cluster", "4x8"), "--gpus: expected at most the 32 GPUs"),
         (("--placement", "8x8/16"), "--placement: expected NODESxGPUS/LEAVES"),
         (("--placement", "0x8"), "--placement: expected NODESxGPUS/LEAVES"),

@@ -92,7 +92,7 @@ def test_the_numbers_are_those_of_the_summary_with_gains_that_know_their_directi
         assert cards[4].split("base ")[1].startswith("\u2013 other 1.042")
         rows = {" ".join(text.split()) for text in page.locator("#metrics tr").all_inner_texts()}
         assert "completed 1,200 1,203 ▲ +3 better" in rows
-        assert "Jobs what became of them arrived 40 41 ▲ +1" in rows  # neither better nor worse
+        assert "Jobs how they ended arrived 40 41 ▲ +1" in rows  # neither better nor worse
         page.click("text=By queue (9)")
         assert page.locator(".parts th[scope=rowgroup]:visible").count() > 9
 
@@ -196,7 +196,7 @@ def test_what_is_out_of_order_has_a_pattern_and_is_named(browser: Browser, tmp_p
         page.focus(".stack")
         page.keyboard.press("ArrowRight")
         said = (page.text_content("p[role=status]") or "").splitlines()
-        assert said[1] == "this GPU is lost: nothing runs on it, and it counts for nothing"
+        assert said[1] == "this GPU is lost: nothing runs on it, and it is not counted"
         page.keyboard.press("ArrowRight")
         assert (page.text_content("p[role=status]") or "").splitlines()[1] == "out of service"
         page.keyboard.press("ArrowRight")

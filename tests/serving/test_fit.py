@@ -204,8 +204,8 @@ def test_the_file_is_written_read_and_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "kant serve fit: expected one of a file of steps, --torch and --url"),
-        (("steps.csv", "--torch"), "kant serve fit: expected one of a file of steps, --torch and --url"),
+        ((), "kant serve fit: expected exactly one of a file of steps, --torch and --url"),
+        (("steps.csv", "--torch"), "kant serve fit: expected exactly one of a file of steps, --torch and --url"),
         (("steps.csv",), "steps.csv: expected a CSV file of numbers with the columns tokens, decode, chunks, ms"),
         (("--url", "http://127.0.0.1:9"), "--url http://127.0.0.1:9: expected an engine that answers OpenAI's API"),
         (("--torch", "--seconds", "0"), "--seconds: expected a number above 0"),

@@ -99,7 +99,7 @@ def test_too_little_is_refused(month: Workload, tmp_path: Path) -> None:
     )
     kant("trace", "fit", tmp_path / "month.csv", "--out", tmp_path / "fit.json")
     words = ("trace", "generate", tmp_path / "fit.json", "--out", tmp_path / "x.csv", "--load", "1")
-    assert "that apply to a fitted trace" in kant(*words).refusal()
+    assert "only --jobs, --days and --seed with a fitted trace" in kant(*words).refusal()
 
 
 @pytest.mark.parametrize(

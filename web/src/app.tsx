@@ -88,21 +88,21 @@ function TokenForm({ own }: { own?: () => void }) {
   if (own || refused)
     return (
       <form className="panel token" onSubmit={enter}>
-        <h2>Sign in to give orders</h2>
+        <h2>Sign in to change jobs, queues and nodes</h2>
         <p className="hint">
-          What you order is done with your own rights: Kant sends it on with your token, and keeps that in this tab alone. <code>kubectl create token NAME --duration 1h</code> prints one of a
+          Kant acts with your own rights: it forwards your token, which only this tab keeps. <code>kubectl create token NAME --duration 1h</code> prints one of a
           service account.
         </p>
         <label>Token <input type="password" autoComplete="off" spellCheck={false} required={!!own} autoFocus value={typed} onChange={(event) => setTyped(event.target.value)} /></label>{" "}
-        <button type="submit">{own ? "Sign in" : "Try again, or with no token only look"}</button> {own && <button type="button" onClick={own}>Only look</button>}
+        <button type="submit">{own ? "Sign in" : "Try again, or view without a token"}</button> {own && <button type="button" onClick={own}>View only</button>}
       </form>
     );
   return (
     <form className="panel token" onSubmit={enter}>
-      <h2>Who are you?</h2>
-      <p className="hint">This Kant lets in who has a token. <code>kant page</code> on its machine prints the address with the owner's; <code>kant token new</code> makes others.</p>
+      <h2>Sign in</h2>
+      <p className="hint">This page requires a token. <code>kant page</code> on Kant's machine prints the address with the owner's token; <code>kant token new</code> creates others.</p>
       <label>Token <input type="password" autoComplete="off" spellCheck={false} required autoFocus value={typed} onChange={(event) => setTyped(event.target.value)} /></label>{" "}
-      <button type="submit">Come in</button>
+      <button type="submit">Sign in</button>
     </form>
   );
 }

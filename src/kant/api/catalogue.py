@@ -74,7 +74,7 @@ def parse_where(texts: Sequence[str], where: str = "--where") -> list[tuple[str,
 def check_tag(key: str, value: str, where: str) -> tuple[str, str]:
     """Return the pair, if the taxonomy has it. Raises InputError with the valid keys or values."""
     if key not in TAXONOMY:
-        raise InputError(where, f"a tag such as method=learned, of {', '.join(TAXONOMY)}", key)
+        raise InputError(where, f"a tag such as method=learned, with a key of {', '.join(TAXONOMY)}", key)
     if value not in TAXONOMY[key]:
         raise InputError(where, f"{key}= and one of {', '.join(TAXONOMY[key])}", value)
     return key, value

@@ -85,5 +85,5 @@ def _policy(kind: str, choice: Any) -> Any:
     if isinstance(choice, str):
         return make_policy(kind, {"policy": choice}, kind)
     if not isinstance(choice, BASES[kind]):
-        raise InputError(kind, f"the name of one, or an object of a class of kant.{BASES[kind].__name__}", choice)
+        raise InputError(kind, f"the name of a policy, or an instance of kant.{BASES[kind].__name__}", choice)
     return choice

@@ -84,7 +84,7 @@ class Workload:
         try:
             frame = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(dict(columns), strict=False)
         except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-            raise InputError(name, "columns of one length", str(error).split("\n", 1)[0]) from None
+            raise InputError(name, "columns of equal length", str(error).split("\n", 1)[0]) from None
         where = Path(name)
         trace = Trace(**trace_of(where, table_of(frame, where)))  # type: ignore[arg-type]
         if not len(trace.jobs):

@@ -135,7 +135,7 @@ def _say(sentence: str) -> int:
 
 
 def _unusable(error: OSError) -> str:
-    return f"{error.filename or 'output'}: expected a place that can be read and written ({error.strerror or error})"
+    return f"{error.filename or 'output'}: expected a file that can be read and written ({error.strerror or error})"
 
 
 def _check_text(arguments: list[str]) -> None:

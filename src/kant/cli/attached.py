@@ -73,7 +73,7 @@ def shell_in(job: str, command: tuple[str, ...], home: Path | None, escape: str,
     if left.detached:
         return INTERRUPTED
     if left.code is None and left.signal is None:
-        tell(f"job {job} has ended, or Kant does not answer any more")
+        tell(f"job {job} has ended, or Kant no longer answers")
         return NOT_WELL
     return left.code if left.code is not None else SIGNALLED + int(left.signal or 0)
 

@@ -60,7 +60,7 @@ def bill(
     folder = home_of(home) / "journal"
     paths = list(journals) or [path for path in sorted(folder.glob("*.jsonl")) if has_header(path)]
     if not paths:
-        expected = "journals of Kant that you may read (root for a Kant of a team), or JOURNAL..."
+        expected = "journals of Kant that this user can read, or JOURNAL as an argument"
         raise InputError(str(folder), expected)
     found = bill_of(paths, start, end, prices).rows(parts)
     if csv and not json:

@@ -43,7 +43,7 @@ def check_policies(
     from kant.api.conformance import broken_rule, policies_named
 
     if rounds < 1:
-        raise InputError("--rounds", "a number from 1 on", rounds)
+        raise InputError("--rounds", "at least 1", rounds)
     chosen = policies_named(names)
     if not chosen:
         console.print("no package offers a policy (docs/policies.md)")
@@ -51,7 +51,7 @@ def check_policies(
     for policy in chosen:
         broken = broken_rule(policy, rounds, seed)
         failed += bool(broken)
-        found = broken or "keeps the rules of its kind"
+        found = broken or "follows the rules of its kind"
         console.print(f"{policy.kind}.{policy.name} of package {policy.package}: {found}", soft_wrap=True, markup=False)
     return 1 if failed else 0
 

@@ -50,10 +50,10 @@ def _show(found: dict[str, Any]) -> None:
     lines = [
         ("queue", f"{row['queue']}, priority {row['priority']}, of {row['user']}"),
         ("asks for", _asked(found)),
-        ("command", "(not yours to see)" if found["hidden"] else shlex.join(found["command"])),
+        ("command", "(shown only to its owner)" if found["hidden"] else shlex.join(found["command"])),
         ("folder", found["workdir"]),
         ("for", ", ".join(f"{name} {found[name]}" for name in ("account", "qos", "comment") if found.get(name))),
-        ("after", ", ".join(found["after"] + [f"{job} (ended well)" for job in found["after_ok"]])),
+        ("after", ", ".join(found["after"] + [f"{job} (must succeed)" for job in found["after_ok"]])),
         *((name, local_time(row[key])) for key, name in names.items()),
         ("place", "; ".join(f"{node}: {f'GPUs {gpus}' if gpus else 'cores'}" for node, gpus in found["place"].items())),
         ("files", found["log"]),
@@ -75,7 +75,7 @@ def _asked(found: dict[str, Any]) -> str:
         f"{cpus:g} core{'s' if cpus != 1 else ''}" if cpus is not None else "",
         f"{memory:,} MiB" if memory else "",
         f"at most {show_duration(limit * 1e6)}" if limit is not None else "",
-        f"{found['retries']} more {'try' if found['retries'] == 1 else 'tries'}" if found["retries"] else "",
+        f"{found['retries']} {'retry' if found['retries'] == 1 else 'retries'}" if found["retries"] else "",
         f"in reservation {found['reservation']}" if found["reservation"] else "",
     ]
     return ", ".join(part for part in parts if part)
@@ -94,7 +94,7 @@ def _run(attempt: dict[str, Any], runs: int) -> str:
     from kant.model.units import show_duration
 
     if attempt["ran_us"] < 0:
-        return f"{attempt['number']}  {'it runs' if attempt['number'] == runs else 'its end is unknown'}"
+        return f"{attempt['number']}  {'running' if attempt['number'] == runs else 'how it ended is unknown'}"
     end = f"signal {attempt['signal']}" if attempt["signal"] is not None else f"exit code {attempt['code']}"
     ended = {"": "", "limit": ", at its time limit", "memory": ", over its memory"}.get(attempt["why"], ", on request")
     used = f"{attempt['cpu_us'] / 1e6:.2f} s of a core, {attempt['rss_kib'] / 1024:.4g} MiB"

@@ -52,7 +52,7 @@ def explain(
         try:
             found = explain_start(scheduler, job, decided.time, decided.place)
         except (StateError, OverflowError) as violation:
-            raise InputError(f"{journal}:{decided.line}", f"a plan that fits the state: {violation}") from None
+            raise InputError(f"{journal}:{decided.line}", f"a plan that is possible here ({violation})") from None
         if decided.proposed:
             found = replace(found, agrees=_proposes(scheduler, decided), how="proposed", account=None)
         if found.agrees:
@@ -117,12 +117,12 @@ def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]])
     console.print(f"{_count(pods, 'pod')} on {_count(devices, 'GPU')}{asks}{nth}", style="dim")
     if not found.agrees:
         console.print(
-            "this Kant decides differently: it would not have started the job there, so it cannot say why. Another "
-            "version of Kant wrote the journal, or its driver omitted decisions",
+            "this version of Kant would not have started the job there, so it cannot say why. Another "
+            "version wrote the journal, or the journal lacks decisions",
             style="yellow", soft_wrap=True,
         )  # fmt: skip
     elif found.how == "proposed":
-        section("how", [f"a solver proposed it ({decided.proposed}), and all of the proposal was carried out"])
+        section("how", [f"a solver proposed it ({decided.proposed}), and the whole proposal was applied"])
     elif found.how == "preferences":
         section(
             "how", ["pod by pod, by the preferences of the job or its workload, in addition to a level of the fabric"]
@@ -132,7 +132,7 @@ def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]])
     elif found.how == "plan":
         section("how", ["the search for a start in time found this place; the usual placement found none"])
     if found.stopped:
-        section("room was made", [f"job {job} was stopped for it" for job in found.stopped])
+        section("evicted for it", [f"job {job}" for job in found.stopped])
     if found.account is not None:
         section("pools", [_pool(each) for each in found.account.pools])
         for level in found.account.levels:
@@ -159,11 +159,7 @@ def _pool(found: PoolFilter) -> str:
         if number
     ]
     without = f", {', '.join(parts)}" if parts else ""
-    return f"{found.pool}: {_count(found.nodes, 'node')}{without}: {_take(found.left)} a pod"
-
-
-def _take(number: int) -> str:
-    return f"{number:,} takes" if number == 1 else f"{number:,} take"
+    return f"{found.pool}: {_count(found.nodes, 'node')}{without}: {found.left:,} can run a pod"
 
 
 def _show_level(found: LevelSearch) -> None:
@@ -172,7 +168,7 @@ def _show_level(found: LevelSearch) -> None:
     if found.takes == found.pods and not found.ranked:
         text += ", but none holds all its groups together"
     elif not found.holding:
-        text += f": the best takes {found.takes:,} of {_count(found.pods, 'pod')}"
+        text += f": the best holds {found.takes:,} of {_count(found.pods, 'pod')}"
     section(f"level {found.level}", [text])
     if not found.ranked:
         return

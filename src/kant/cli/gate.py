@@ -109,14 +109,14 @@ def part(text: str, where: str, low: float, high: float) -> float:
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", text.strip())
     value = float(found[1]) / (100 if found[2] else 1) if found else -1.0
     if not low <= value <= high:
-        raise InputError(where, f"a part such as 2% or 0.02, from {low:g} to {high:g}", text)
+        raise InputError(where, f"a share such as 2% or 0.02, from {low:g} to {high:g}", text)
     return value
 
 
 def heading(judged: GateVerdict, strict: bool) -> str:
     if judged.refuses(strict):
         unsure = not judged.objections and all(found.outcome != "regression" for found in judged.comparisons)
-        return "REFUSED: not proven to do no harm" if unsure else "REGRESSION"
+        return "REFUSED: not proven harmless" if unsure else "REGRESSION"
     return "PASS: both decide the same on every slice" if judged.alike else "PASS"
 
 
@@ -126,7 +126,7 @@ def _lines(judged: GateVerdict, strict: bool) -> list[str]:
     for found in judged.comparisons:
         lines.append(str(found))
         if found.outcome == "unsure":
-            lines.append(f"  {found.metric}: no regression found, and none excluded: use more or larger traces")
+            lines.append(f"  {found.metric}: no regression found, and none ruled out: use more or larger traces")
     return lines
 
 

@@ -105,7 +105,7 @@ def effort(limit: str) -> float:
 
 def _check_jobs(kind: type, jobs: int | None) -> None:
     if jobs is not None and jobs < 1:
-        raise InputError("--jobs", "a number of runs from 1 on", jobs)
+        raise InputError("--jobs", "at least one run", jobs)
 
 
 AtOnce = Annotated[
@@ -242,7 +242,7 @@ def check_out(out: Path | None) -> None:
     if not parent.is_dir():
         raise InputError(f"--out {out}", "a folder that can be created")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"--out {out}", "a folder that may be written")
+        raise InputError(f"--out {out}", "a folder that can be written")
 
 
 def write_text(text: str, out: Path | None) -> None:

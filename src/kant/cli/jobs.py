@@ -155,7 +155,7 @@ def update(
     asked["dependencies"] = dependencies_of(dependency, "--dependency") if dependency is not None else None
     new = {field: value for field, value in asked.items() if value is not None}
     if not new:
-        raise InputError("update", "one of --priority, --time, --queue, --name or --dependency")
+        raise InputError("update", "at least one of --priority, --time, --queue, --name and --dependency")
     client, done = ServiceClient(home_of(home)), list[str]()
     for job in jobs:
         done += client.post(client.job(job, "update"), new)["jobs"]
@@ -215,7 +215,7 @@ def queue(
         from kant.service.client import ServiceClient, home_of
 
         if there and home is None:
-            raise InputError(order, "the machine of kant up; on Kubernetes a Queue has stopPolicy: Hold")
+            raise InputError(order, "Kant on this machine; on Kubernetes set `stopPolicy: Hold` on the Queue")
         if bool(queues) == all:
             raise InputError(order, "the names of queues, or --all")
         found = ServiceClient(home_of(home)).post(f"/v1/queues/{order}", {"queues": queues})

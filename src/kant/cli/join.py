@@ -105,7 +105,7 @@ def leave(
     A machine that no longer answers is removed when its jobs are given up. It may join again at any time.
     """
     if stay and within is not None:
-        raise InputError("--stay and --within", "one of them")
+        raise InputError("--stay and --within", "only one of them")
     within_s = None if within is None else parse_limit(within, "--within") / SECOND
     asked = {"within_s": within_s, "stays": stay}
     found = ServiceClient(home_of(home)).post(f"/v1/machines/{quote(machine, safe='')}/leave", asked)

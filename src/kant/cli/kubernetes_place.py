@@ -72,16 +72,16 @@ class KubernetesPlace:
         return job, options
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
-        raise InputError("--from", "one job at a time on Kubernetes")
+        raise InputError("--from", "none on Kubernetes: submit one job at a time")
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
-        raise InputError("--graph", "none on Kubernetes, where jobs do not wait for each other")
+        raise InputError("--graph", "none on Kubernetes, where jobs cannot depend on each other")
 
     def jobs(self, chosen: Filter) -> Reply:
         if chosen.tried:
-            raise InputError("--order", "latest: on Kubernetes `kant eta` has the queue's order", "queue")
+            raise InputError("--order", "latest on Kubernetes, where `kant eta` shows the queue's order", "queue")
         if chosen.before is not None:
-            raise InputError("--before", "no pages on Kubernetes: a larger --limit", chosen.before)
+            raise InputError("--before", "no pages on Kubernetes: use a larger --limit", chosen.before)
         rows = [row for row in self._run(lambda jobs: jobs.rows()) if _is_chosen(row, chosen)]
         more = max(len(rows) - chosen.limit, 0)
         page = {"jobs": rows[: chosen.limit], "next": None, "more": more}
@@ -92,13 +92,13 @@ class KubernetesPlace:
 
             show_jobs(rows[: chosen.limit], int(time.time() * 1e6), chosen.states, chosen.columns)
             if more:
-                console.print(f"{more} more: a larger --limit", style="dim")
+                console.print(f"{more} more: use a larger --limit", style="dim")
 
         return Reply(page, show)
 
     def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
         if attempt:
-            raise InputError("--attempt", "no attempts on Kubernetes, which keeps only the last run", attempt)
+            raise InputError("--attempt", "none on Kubernetes, which keeps only the last run", attempt)
         if follow and tail:
             raise InputError("--tail", "no --follow with it on Kubernetes", tail)
 
@@ -200,7 +200,7 @@ class KubernetesPlace:
         return asyncio.run(whole())
 
 
-_NO_DEPENDENCY = "none of its kind on Kubernetes, where jobs do not wait for each other"
+_NO_DEPENDENCY = "none on Kubernetes, where jobs cannot depend on each other"
 _MEANINGLESS = {
     "after": ("--after", _NO_DEPENDENCY),
     "after_ok": ("--after", _NO_DEPENDENCY),
@@ -208,19 +208,19 @@ _MEANINGLESS = {
     "after_started": ("--after-started", _NO_DEPENDENCY),
     "after_each": ("--after-each", _NO_DEPENDENCY),
     "singleton": ("--singleton", _NO_DEPENDENCY),
-    "nodes": ("--nodes", "--pods on Kubernetes, with the GPUs of each"),
+    "nodes": ("--nodes", "--pods on Kubernetes, and --gpus for each pod"),
     "tasks": ("--tasks", "--pods on Kubernetes, where a pod starts its processes itself"),
-    "exclusive": ("--exclusive", "no such thing on Kubernetes: all GPUs of a node"),
-    "mounts": ("--mount", "no folders of machines on Kubernetes"),
-    "contract": ("--contract", "an elastic gang on Kubernetes (docs/kubernetes-objects.md)"),
-    "terminal": ("--terminal", "no such thing on Kubernetes: `kubectl attach`"),
-    "output": ("--output", "no file on Kubernetes: `kant logs`"),
-    "error": ("--error", "no file on Kubernetes: `kant logs`"),
-    "notices": ("--webhook, --on-event", "none on Kubernetes, where others watch jobs"),
-    "begin": ("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`"),
-    "array_most": ("--array", "indices alone on Kubernetes, without %"),
-    "priority": ("--priority", "--priority-class NAME on Kubernetes, which has no other"),
-    "warn_s": ("--warn", "no warning on Kubernetes, which only ends pods (--grace)"),
+    "exclusive": ("--exclusive", "none on Kubernetes: request all GPUs of a node"),
+    "mounts": ("--mount", "none on Kubernetes, which cannot mount folders of this machine"),
+    "contract": ("--contract", "none on Kubernetes: use an elastic gang (docs/kubernetes-objects.md)"),
+    "terminal": ("--terminal", "none on Kubernetes: use `kubectl attach`"),
+    "output": ("--output", "none on Kubernetes: use `kant logs`"),
+    "error": ("--error", "none on Kubernetes: use `kant logs`"),
+    "notices": ("--webhook, --on-event", "none on Kubernetes, where Kant sends no notices"),
+    "begin": ("--begin", "none on Kubernetes: use a CronJob, or --hold and `kant release`"),
+    "array_most": ("--array", "indices without % on Kubernetes"),
+    "priority": ("--priority", "--priority-class NAME on Kubernetes"),
+    "warn_s": ("--warn", "none on Kubernetes, which only terminates pods (--grace)"),
 }
 """Fields without a meaning on Kubernetes: the name of the option, and the message."""
 

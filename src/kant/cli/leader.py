@@ -123,7 +123,7 @@ def cluster_answers(
     if seen.nodes is None:
         return OwnPods(config)
     if seen.unled:
-        print(f"kant: no leader: {seen.unled}. This is what a replica that starts now would say.", file=sys.stderr)
+        print(f"kant: no leader: {seen.unled}. This is what a replica that starts now would answer.", file=sys.stderr)
     alone = partial(_reckoned, config, seen, profile, system, futures)
     if seen.ticket and seen.version == __version__ and not profile and not seen.unled:
         return LeaderAnswers(config, system, seen.ticket, alone)

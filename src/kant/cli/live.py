@@ -59,7 +59,7 @@ class LiveCluster:
         """Return the job of a pod; the job's own name is accepted too. Raises InputError."""
         namespace = namespace or self.namespace
         if wrong := self.found.complaints.get((namespace, pod)):
-            raise InputError(f"pod {namespace}/{pod}", f"a pod that can be read: {wrong}")
+            raise InputError(f"pod {namespace}/{pod}", f"a pod that Kant can schedule ({wrong})")
         for name in (self.found.jobs.get((namespace, pod)), pod, f"{namespace}/{pod}"):
             if name is not None and name in self.state.rows:
                 return name
@@ -118,7 +118,7 @@ class LiveCluster:
         remarks = self._remarks(job) if isinstance(found.reason, NoFit) else []
         gone = [self.found.queues_gone] if self.found.queues_gone and isinstance(found.reason, Closed) else []
         whole = answer | as_json(found)
-        unforeseen = [] if job in forecast.jobs else ["its expected start is being computed: ask again"]
+        unforeseen = [] if job in forecast.jobs else ["its expected start is being computed: try again"]
         notes = {"nodes": remarks, "queues": gone, "not reported yet": unforeseen}
         return Reply(whole | {"remarks": remarks + gone}, lambda: _show().show_explanation(whole, notes))
 
@@ -225,7 +225,7 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
             if made is None and question.word == "why" and question.brief:
                 made = StartForecast(-1, 0, 0, {})
             elif made is None or any(job not in made.jobs for job in now):
-                raise NotYetError("the forecast", "a finished forecast: ask again")
+                raise NotYetError("the forecast", "to be finished; try again")
     return LiveCluster(found.found, question.namespace, made).said(question)
 
 

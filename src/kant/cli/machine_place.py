@@ -45,7 +45,7 @@ class MachinePlace:
         if folder is None or self.client.url or any(wanted.get(name) for name in MAY_COME):
             return
         if not folder.is_dir():
-            raise InputError(f"{line}--workdir", "a folder that is there", str(folder))
+            raise InputError(f"{line}--workdir", "an existing folder", str(folder))
 
     def trial(self, wanted: Wanted) -> TrialReply:
         _check_command(wanted)
@@ -105,7 +105,7 @@ class MachinePlace:
     def _tried(self, chosen: Filter) -> Reply:
         """Return the waiting jobs in scheduling order."""
         if chosen.before is not None:
-            raise InputError("--before", "no pages in the queue's order: a larger --limit", chosen.before)
+            raise InputError("--before", "no pages in the queue's order: use a larger --limit", chosen.before)
         rows: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None and len(rows) < chosen.limit:
@@ -131,7 +131,7 @@ class MachinePlace:
             return
         if follow or attempt:
             option = "--follow" if follow else "--attempt"
-            raise InputError(option, f"one job of the array, such as {names[0]}", job)
+            raise InputError(option, f"a single job of the array, such as {names[0]}", job)
         at_start = True
 
         def noted(part: bytes) -> None:
@@ -188,9 +188,7 @@ class MachinePlace:
         except InputError:
             is_over = False
         if not is_over:
-            raise InputError(
-                f"job {job}", "a Kant that runs until the job has ended (Kant has stopped, the job continues)"
-            )
+            raise InputError(f"job {job}", "Kant to run until the job ends; Kant has stopped, and the job continues")
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
         done: list[str] = []
@@ -297,9 +295,9 @@ class MachinePlace:
         if not self.client.url and os.access(self._journal()["journal"] or self.home, os.R_OK):
             return None
         if out is not None:
-            raise InputError("--out", "the journal of Kant, which only its owner can read", str(out))
+            raise InputError("--out", "none, since only the owner of Kant can read its journal", str(out))
         if profile is not None and Path(profile).is_file():
-            raise InputError("--profile", "a built-in profile: files are only for the owner of Kant", profile)
+            raise InputError("--profile", "a built-in profile; only the owner of Kant may name a file", profile)
         from msgspec import to_builtins
 
         found: dict[str, Any] = self.client.post("/v1/whatif", to_builtins(asked))
@@ -317,7 +315,7 @@ class MachinePlace:
 
         found = self._journal()
         if not found["journal"]:
-            raise InputError(str(self.home), "a Kant that can write its journal, from which futures are computed")
+            raise InputError(str(self.home), "a Kant that can write its journal, which a what-if needs")
         return read_past(Path(found["journal"]), today=found["now_us"])
 
 

@@ -46,7 +46,7 @@ def _show_effects(effects: dict[str, Any]) -> None:
             _line(f"{word}: {', '.join(map(str, effects[name]))}")
     rows = [row for row in (*effects["sooner"], *effects["later"]) if isinstance(row, dict)]
     if not rows:
-        _line("no wait changes")
+        _line("no waiting time changes")
         return
     cells = [(str(row["job"]), *(show_duration(row[key] * SECOND) for key in ("before_s", "after_s"))) for row in rows]
     print_table(("job", "as it is", "with the plan"), cells, "Waits")
@@ -58,7 +58,7 @@ def show_transaction(found: dict[str, Any]) -> None:
     for did in found["did"]:
         _line(f"  {did}")
     for left in found.get("not_undone", ()):
-        _line(f"not taken back: {left}", "yellow")
+        _line(f"not undone: {left}", "yellow")
     if found["undo_until_us"] is not None and not found["txn"].startswith("u"):
         _line(f"kant ops undo {found['txn']} --reason WHY", "dim")
 
@@ -81,7 +81,7 @@ def show_habits(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         _line(row["sentence"])
     if not rows:
-        _line("no ended job allows a statement on that")
+        _line("no ended job provides data for this")
 
 
 def show_runbooks(rows: list[dict[str, Any]]) -> None:

@@ -51,7 +51,7 @@ def _instance_of(path: Path, at: str | None) -> tuple[PackingInstance, str]:
     """Return the instance of a file, or of a journal at a time; and a note on jobs that it leaves out."""
     if path.suffix != ".jsonl":
         if at is not None:
-            raise InputError("--at", "a journal.jsonl before it, to look into")
+            raise InputError("--at", "a journal.jsonl as the file")
         return read_instance(path), ""
     from kant.optimize.packing.snapshot import snapshot_of
     from kant.sim.state_at import state_at

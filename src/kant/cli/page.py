@@ -112,7 +112,7 @@ def audit(
         columns = ("time (UTC)", "user", "role", "order", "about", "refused", "from")
         print_table(columns, rows, left=columns, frame=False)
     else:
-        console.print("nothing was ordered")
+        console.print("no entries")
     if found["next"] is not None:
         console.print(f"more: kant audit --before {found['next']}", style="dim")
     return 0

@@ -58,10 +58,10 @@ def step(
 
     training = read_training(job)
     if (gpus is None) == (not placement):
-        raise InputError("--placement and --gpus", "one of them")
+        raise InputError("--placement and --gpus", "exactly one of them")
     spec = read_cluster(cluster or "1024x8")
     if gpus is not None and gpus < 1:
-        raise InputError("--gpus", "a number from 1 on", gpus)
+        raise InputError("--gpus", "at least 1", gpus)
     chosen = [place_of(text) for text in placement or ()] if gpus is None else places_in(spec, gpus)
     island = hbd_nodes(spec)
     places = [(str(place), place.spans(island)) for place in chosen]

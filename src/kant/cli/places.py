@@ -37,5 +37,5 @@ def questions_of(
 
         return JournalPlace(journal, at, learn)
     if at is not None:
-        raise InputError("--at", "a journal with it: a running Kant answers only about the present", at)
+        raise InputError("--at", "a journal; a running Kant answers only about the present", at)
     return place_of(home, there)

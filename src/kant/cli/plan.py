@@ -62,10 +62,10 @@ def calendar(
     seconds = effort(limit)
     if file.suffix == ".jsonl":
         if capacity is not None or slice is not None:
-            raise InputError("--capacity and --slice", "a file of bookings: a journal has a cluster")
+            raise InputError("--capacity and --slice", "a file of bookings; a journal has its own cluster")
         return booked_calendar(file, at, json)
     if at is not None:
-        raise InputError("--at", "a journal.jsonl before it, to look into")
+        raise InputError("--at", "a journal.jsonl as the file")
     from kant.optimize.calendar.solve import solve, solve_least
 
     read = read_calendar(file, slice)
@@ -223,10 +223,10 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
     elif answer.status == "infeasible":
         console.print(f"{count} do not fit on {gpus}.", style="red")
     else:
-        console.print(f"{count}: no plan on {gpus} was found within the limit, and none is ruled out.", style="yellow")
+        console.print(f"{count}: no plan on {gpus} was found within the limit, but there may be one.", style="yellow")
     if answer.collide:
         names = ", ".join(read.bookings[i].id for i in answer.collide)
-        without = ": without any one of them the others fit" if answer.minimal else ""
+        without = ": the others fit without any one of them" if answer.minimal else ""
         console.print(f"{len(answer.collide)} collide{without}: {names}", soft_wrap=True)
     if not answer.offsets:
         return

@@ -45,7 +45,7 @@ def reserve(
     now = datetime.now()
     begins = 0.0 if start == "now" else moment(start, now, "--start")
     if (time is None) == (end is None):
-        raise InputError("--time and --end", "one of them")
+        raise InputError("--time and --end", "exactly one of them")
     if time is not None:
         duration = parse_limit(time, "--time") / SECOND
     else:
@@ -91,7 +91,7 @@ def _show_made(found: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     if found["moved"]:
-        console.print(f"To make room, these now use other GPUs: {', '.join(found['moved'])}", soft_wrap=True)
+        console.print(f"These reservations have moved to other GPUs: {', '.join(found['moved'])}", soft_wrap=True)
 
 
 def _show(rows: list[dict[str, Any]], gone: bool) -> None:
@@ -108,7 +108,7 @@ def _show(rows: list[dict[str, Any]], gone: bool) -> None:
         )
         for one in rows
     ]  # fmt: skip
-    title = "Taken back" if gone else "What is booked"
+    title = "Cancelled" if gone else "What is booked"
     print_table(columns, cells, title, left={*columns} - {"GPUs"})
 
 

@@ -99,13 +99,13 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
         latency, degree = latency_model(options.model, options.gpu, options.tensor_parallel)
         tokens = kv_tokens(options.model, options.gpu, degree)
     if options.block_size < 1:
-        raise InputError("--block-size", "a number of tokens from 1 on", options.block_size)
+        raise InputError("--block-size", "at least 1", options.block_size)
     method, acceptance = options.speculative_method, options.acceptance
     for option, given in (("--speculative-method", method), ("--acceptance", acceptance)):
         if given is not None and not options.speculative_tokens:
             raise InputError(option, "--speculative-tokens as well", given)
     if not 0 <= options.kv_offloading_size < 1e6:
-        raise InputError("--kv-offloading-size", "a number of GiB from 0 on", options.kv_offloading_size)
+        raise InputError("--kv-offloading-size", "a number of GiB of at least 0", options.kv_offloading_size)
     windows = tuple(numbers(options.sliding_windows, "--sliding-windows", "128,0"))
     kind, _, order = options.engine.partition("-")
     if kind not in ENGINES or (order or "fcfs") not in ENGINES[kind] or (order and kind == "vllm"):

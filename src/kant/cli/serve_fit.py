@@ -53,7 +53,7 @@ def fit(
     from kant.serving.fit import Check, LatencyFile, checked, write_latency
 
     if (steps is not None) + torch + (url is not None) != 1:
-        raise InputError("kant serve fit", "one of a file of steps, --torch and --url")
+        raise InputError("kant serve fit", "exactly one of a file of steps, --torch and --url")
     if not seconds > 0:
         raise InputError("--seconds", "a number above 0", seconds)
     shape = shape_of(model)

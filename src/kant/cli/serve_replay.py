@@ -39,7 +39,7 @@ class ReplayChange(EngineOptions):
     split: Annotated[
         str | None,
         Parameter(
-            help="PREFILL:DECODE, instead of --replicas: so many engines for prompts and for outputs. Default: each"
+            help="PREFILL:DECODE, instead of --replicas: numbers of engines for prompts and for outputs. Default: each"
             " engine does both."
         ),
     ] = None
@@ -159,7 +159,7 @@ def _split(change: ReplayChange) -> tuple[int, int]:
         raise InputError("--replicas", "none with --split, which states how many engines there are", change.replicas)
     parts = change.split.split(":")
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 5000 for part in parts):
-        raise InputError("--split", "PREFILL:DECODE, two numbers of engines from 1 to 5000", change.split)
+        raise InputError("--split", "PREFILL:DECODE, two numbers of engines from 1 to 5,000", change.split)
     return int(parts[0]), int(parts[1])
 
 
@@ -190,8 +190,8 @@ def _show(about: dict[str, Any], judged: GateVerdict, verdicts: bool = False) ->
     rows = []
     for one in judged.comparisons:
         show = "{:.2%}".format if one.metric == "late" else milliseconds
-        change = ends_text(one.mean_regret) if one.slices else "nothing that is felt"
-        words = {"pass": "within what is allowed", "unsure": "no regression found, none excluded"}
+        change = ends_text(one.mean_regret) if one.slices else "no difference"
+        words = {"pass": "within the allowed regression", "unsure": "no regression found, none ruled out"}
         verdict = [words.get(one.outcome, one.outcome)] if verdicts else []
         rows.append((labels[one.metric], show(one.old), show(one.new), change, *verdict))
     columns = (*names, "verdict") if verdicts else names

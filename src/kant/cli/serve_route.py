@@ -78,7 +78,7 @@ class RouterOptions(EngineOptions):
         str | None,
         Parameter(
             help="Send a span of each request to this OpenTelemetry collector, such as http://localhost:4318. Default:"
-            " none is."
+            " none."
         ),
     ] = None
     gossip: Annotated[
@@ -326,7 +326,7 @@ def _where(options: RouterOptions, kube: Kube) -> tuple[list[str], ServiceEndpoi
     """Return the addresses of `--backends`, or a follower of the endpoints of `--service`; exactly one is given."""
     service = options.service
     if (options.backends is None) == (service is None):
-        raise InputError("--backends and --service", "one of the two")
+        raise InputError("--backends and --service", "exactly one of them")
     if service is None:
         if options.port:
             raise InputError("--port", "--service as well", options.port)
@@ -341,7 +341,7 @@ def _where(options: RouterOptions, kube: Kube) -> tuple[list[str], ServiceEndpoi
 def _pool(pool: str, other: str | None, kube: Kube) -> PoolEndpoints:
     """Return a follower of an InferencePool; raises InputError if `other` names backends too."""
     if other:
-        raise InputError("--pool", "no --backends, --service and --port with it", other)
+        raise InputError("--pool", "no --backends, --service or --port with it", other)
     from kant.kube.connect.config import load
     from kant.kube.user.inference_pool import PoolEndpoints
 
@@ -362,7 +362,7 @@ def _urls(backends: str) -> list[str]:
 
     urls = [origin(url) for url in backends.split(",") if url.strip()]
     if not urls or len(set(urls)) < len(urls):
-        raise InputError("--backends", "addresses of engines, each once", backends)
+        raise InputError("--backends", "addresses of engines, without duplicates", backends)
     return urls
 
 

@@ -80,8 +80,8 @@ def show_one(row: dict[str, Any], now: int) -> None:
     """Print the expected start of one job."""
     early, late = (_when(row["expected_us"], name, now) for name in ("p50", "p90"))
     console.print(f"{row['job']}: P50 {early}, P90 {late}", style="bold", soft_wrap=True)
-    why = row["sentence"] or "nothing keeps it, the next cycle can start it"
-    console.print(f"number {row['place']:,} of {row['of']:,} that wait; {why}", style="dim", soft_wrap=True)
+    why = row["sentence"] or "nothing keeps it from starting"
+    console.print(f"number {row['place']:,} of {row['of']:,} waiting jobs; {why}", style="dim", soft_wrap=True)
     section("rests on", rests_on(row))
     section("how accurate such answers were", _earlier([row]))
     section("wait or place", [row["wait_or_place"]["sentence"]] if row["wait_or_place"] else [])
@@ -123,7 +123,7 @@ def show_dry(budgets: list[dict[str, Any]], now: int) -> None:
     lines = []
     for row in budgets:
         whose = f"user {row['user']} of {row['queue']}" if row["user"] else row["queue"]
-        what = "runs dry" if row["limit"] == "hard" else "is beyond its soft budget"
+        what = "is used up" if row["limit"] == "hard" else "exceeds its soft budget"
         early, middle = row["expected_us"]["p10"], row["expected_us"]["p50"]
         if early <= now:
             when = "now"
@@ -162,7 +162,7 @@ def _when(expected: dict[str, Any], name: str, now: int) -> str:
 def show_explanation(answer: dict[str, Any], notes: Mapping[str, list[str]] = NO_NOTES) -> None:
     """Print why a job waits (`live/explained.py`), and `notes` by their titles."""
     now, starts = answer["time_us"], answer["expected_us"]
-    what = answer["sentence"] or "nothing keeps it, the next cycle can start it"
+    what = answer["sentence"] or "nothing keeps it from starting"
     console.print(f"{answer['job']}: {what}", style="bold", soft_wrap=True)
     console.print(
         f"at {clock(now)} it has waited {show_duration(now - answer['since_us'])} for {_asks(answer)}",
@@ -184,14 +184,14 @@ def show_explanation(answer: dict[str, Any], notes: Mapping[str, list[str]] = NO
 
 def show_untried(pod: str, sentence: str) -> None:
     """Print why a pod waits that is not part of a job yet."""
-    console.print(f"{pod}: it is not tried: {sentence}", style="bold", soft_wrap=True)
+    console.print(f"{pod}: it is not scheduled: {sentence}", style="bold", soft_wrap=True)
 
 
 def show_place(answer: dict[str, Any], now: int) -> None:
     """Print where a job runs that does not wait."""
     since = show_duration(now - answer["started_us"])
     size = f", and {answer['size']}" if answer["size"] else ""
-    what = f"it runs since {since}{size}" if answer["status"] == "running" else f"it is {answer['status']}"
+    what = f"it has run for {since}{size}" if answer["status"] == "running" else f"it is {answer['status']}"
     console.print(f"{answer['job']}: it does not wait, {what}", style="bold", soft_wrap=True)
     section("on", [f"{node}: {pods} pod{'s' if pods > 1 else ''}" for node, pods in answer["nodes"].items()])
 
@@ -200,10 +200,10 @@ def show_history(answer: dict[str, Any]) -> None:
     """Print the history of a job that does not wait."""
     started, ended = clock(answer["started_us"]), clock(answer["end_us"])
     what = {
-        "running": f"runs since {started}",
+        "running": f"has run since {started}",
         "finished": f"ran from {started} and finished at {ended}",
-        "rejected": f"was given back at {ended}: {answer['rejected_because']}",
-        "cancelled": f"was withdrawn at {ended}",
+        "rejected": f"was rejected at {ended}: {answer['rejected_because']}",
+        "cancelled": f"was cancelled at {ended}",
     }[answer["status"]]
     console.print(f"{answer['job']}: it does not wait, it {what}", style="bold", soft_wrap=True)
     console.print(

@@ -23,7 +23,7 @@ def show_why(found: dict[str, Any]) -> None:
     say(f"it has waited {show_duration(now - answer['since_us'])}", "dim")
     explained(answer, section)
     early, late = (due(answer["expected_us"], name, now) for name in ("p50", "p90"))
-    times = f"P50 {early}, P90 {late}" if answer["as_of_us"] >= 0 else "not forecast yet: ask again"
+    times = f"P50 {early}, P90 {late}" if answer["as_of_us"] >= 0 else "not forecast yet: try again"
     section("expected start", [times, *rests_on(answer), *earlier_lines(answer)])
     section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
     section("waited so far", so_far)
@@ -34,7 +34,7 @@ def explained(answer: dict[str, Any], section: Callable[[str, list[str]], None])
     rivals, own = answer["among_rivals"], answer["in_queue"]
     section("evidence", [each["sentence"] for each in answer["facts"]])
     section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer.get("bad_nodes") else [])
-    section("what would free it", [each["sentence"] for each in answer["remedies"]])
+    section("what would let it start", [each["sentence"] for each in answer["remedies"]])
     more = [one["remedy"] for one in answer.get("more_nodes", ())]
     before = rivals["rank"] - 1
     others = f", unless {'a job' if before == 1 else f'one of {before:,} jobs'} before it takes the place,"
@@ -94,5 +94,5 @@ def due(expected: dict[str, Any], name: str, now: int) -> str:
     """Return the time until an expected start, or that there is none."""
     start = expected[name]
     if start is None:
-        return "never" if expected["never"] else "unknown: no end is in sight"
+        return "never" if expected["never"] else "unknown"
     return f"in {show_duration(max(start - now, 0))}"

@@ -51,7 +51,7 @@ def stages_of(path: Path, base: Wanted) -> list[WantedStage]:
     for name in ("command", "gpus", "cpus", "memory_mib", "time_s", "retries"):
         if base.get(name):
             option = {"command": "COMMAND", "memory_mib": "--memory", "time_s": "--time"}.get(name, f"--{name}")
-            raise InputError(option, "none with --graph: the stages in the file have commands", base[name])
+            raise InputError(option, "none with --graph, whose stages have commands", base[name])
     if "array" in base:
         raise InputError("--array", "none with --graph")
     file = read_workflow(path)

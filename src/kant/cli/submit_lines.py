@@ -34,7 +34,7 @@ def submit_lines(
 ) -> int:  # fmt: skip
     """Queue the jobs of the lines and print the id of each; return the exit code."""
     if command or graph is not None:
-        raise InputError("--from", "neither a command nor --graph with it", command[0] if command else str(graph))
+        raise InputError("--from", "no command and no --graph with it", command[0] if command else str(graph))
     source = "standard input" if str(path) == "-" else str(path)
     lines = [(number, _of_line(f"{source}, line {number}", text, options)) for number, text in _lines(path, source)]
     if not 1 <= len(lines) <= MOST:
@@ -57,7 +57,7 @@ def _lines(path: Path, source: str) -> list[tuple[int, str]]:
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(source, f"a text in UTF-8 ({error})") from None
+        raise InputError(source, f"text in UTF-8 ({error})") from None
     lines = enumerate(text.splitlines(), start=1)
     return [(number, line) for number, line in lines if line.strip() and not line.lstrip().startswith("#")]
 

@@ -158,7 +158,7 @@ def _sources(
         wrong = [field for field in strange if getattr(entry, field) is not None]
         wrong += ["parts"] if entry.generate and entry.parts != 1 else []
         if wrong:
-            raise InputError(f"{own}: {wrong[0]}", "what goes with " + ("a trace" if entry.trace else "generate"))
+            raise InputError(f"{own}: {wrong[0]}", f"only fields for {'a trace' if entry.trace else 'generate'}")
         if entry.trace:
             sources[name] = read_trace(name, entry, here, own, words)
         else:
@@ -231,7 +231,7 @@ def _beside(here: Path, text: str | None) -> str | None:
 def _once(texts: list[str], where: str) -> list[str]:
     twice = next((text for text in texts if texts.count(text) > 1), None)
     if twice is not None:
-        raise InputError(where, "each once", twice)
+        raise InputError(where, "no name twice", twice)
     return texts
 
 
@@ -253,7 +253,7 @@ def _seeds(seeds: int | list[int], where: str) -> tuple[int, ...]:
             raise InputError(where, f"a number of seeds from 1 to {MOST_SEEDS}, or a list of them", seeds)
         return tuple(range(1, seeds + 1))
     if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 1 << 63 for seed in seeds):
-        raise InputError(where, "whole numbers from 0 to 2^63 - 1, each once", seeds)
+        raise InputError(where, "whole numbers from 0 to 2^63 - 1, none twice", seeds)
     return tuple(seeds)
 
 

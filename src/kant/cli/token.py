@@ -84,7 +84,7 @@ def revoke(
 
     def without(keys: tuple[Key, ...]) -> tuple[Key, ...]:
         if all(key.id != id for key in keys):
-            raise InputError("ID", "the id of a token (kant token list)", id)
+            raise InputError("ID", "the id of a token (see `kant token list`)", id)
         return tuple(key for key in keys if key.id != id)
 
     change_keys(_file(token_file, home), without)

@@ -66,7 +66,7 @@ def generate(
         from kant.workload.fitted import read_fit
 
         if gpus is not None or load is not None or services or tenants is not None:
-            raise InputError("trace generate", "only options of --jobs, --days and --seed that apply to a fitted trace")
+            raise InputError("trace generate", "only --jobs, --days and --seed with a fitted trace")
         workload = draw_fitted(read_fit(Path(row)), days=days, jobs=jobs, seed=seed)
     else:
         span = 30 if days is None else days
@@ -190,7 +190,7 @@ def _write_read(jobs: Workload, target: Path, nameless: bool) -> None:
     from kant.workload.convert import write_workload
 
     if target.is_dir():
-        raise InputError(str(target), "a file to write, not a folder")
+        raise InputError(str(target), "a file, not a folder")
     write_workload(anonymous(jobs) if nameless else jobs, target)
     for note in jobs.notes:
         console.print(note, style="yellow")

@@ -136,7 +136,7 @@ def up(
     if not 0 <= front_ends <= MOST_FRONT_ENDS:
         raise InputError("--front-ends", f"a number from 0 to {MOST_FRONT_ENDS}", front_ends)
     if front_ends and users:
-        raise InputError("--front-ends and --users", "one of them: front ends serve only Kant's owner")
+        raise InputError("--front-ends and --users", "only one of them, since front ends serve only Kant's owner")
     if detach:
         return _detach(place)
     from kant.live.otlp import traces_url
@@ -194,7 +194,7 @@ def _absolute(path: Path | None) -> Path | None:
 
 def _certificate(chain: Path | None, key: Path | None) -> Certificate | None:
     if (chain is None) != (key is None):
-        raise InputError("--tls-cert and --tls-key", "both, or none of them")
+        raise InputError("--tls-cert and --tls-key", "both, or none")
     return Certificate(chain.absolute(), key.absolute()) if chain is not None and key is not None else None
 
 

@@ -128,7 +128,7 @@ def _written(out: Path, found: WhatIf, workload: str) -> Path:
 SOURCES = {
     "recorded": "from the journal",
     "learned": "learned (P50)",
-    "estimate": "as their owners said",
+    "estimate": "as stated by their owners",
     "limit": "up to their limits",
     "assumed": "as the median of those that finished",
 }
@@ -161,7 +161,7 @@ def show_answer(answer: dict[str, Any], report: Path | None) -> None:
 
 def _submitted(job: dict[str, Any], now: int) -> str:
     if job["start_us"] is None:
-        what = "is given back" if job["status"] == "rejected" else "does not start"
+        what = "is rejected" if job["status"] == "rejected" else "does not start"
     elif job["start_us"] == now:
         what = "starts at once"
     else:

@@ -22,7 +22,7 @@ def why(
     json: Json = False,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Say why a job waits: what blocks it, the facts behind that, what would free it, and when it may start.
+    """Say why a job waits: what blocks it, the facts behind that, what would let it start, and when it may start.
 
     Without a journal it asks Kant on this machine (`kant up`), or with --kube on a Kubernetes cluster."""
     return say_why(**locals())

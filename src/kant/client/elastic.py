@@ -38,7 +38,7 @@ class Elastic:
     def __init__(self, environment: dict[str, str] | None = None) -> None:
         env = os.environ if environment is None else environment
         if "KANT_ELASTIC" not in env:
-            raise InputError("KANT_ELASTIC", "a job that `kant submit --contract FILE` has started")
+            raise InputError("KANT_ELASTIC", "to be set, as in a job of `kant submit --contract FILE`")
         self._file = Path(env["KANT_ELASTIC"])
         self._report = Path(report_path(env["KANT_ELASTIC"]))
         self.contract = msgspec.json.decode(env["KANT_CONTRACT"], type=Contract)

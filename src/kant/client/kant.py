@@ -60,7 +60,7 @@ class _Asked:
         try:
             return msgspec.json.decode(text, type=request.gives)
         except msgspec.MsgspecError as error:
-            raise InputError(request.path, f"an answer as this client knows it ({error})") from None
+            raise InputError(request.path, f"an answer that this version of the client can read ({error})") from None
 
     def events(self) -> Iterator[JobRow]:
         """Yield jobs as they change, from now on, until Kant stops."""
@@ -85,7 +85,7 @@ def submission(command: str | Sequence[str], fields: Mapping[str, Any]) -> Submi
     try:
         return msgspec.convert({"command": words, **given}, Submission)
     except msgspec.ValidationError as error:
-        raise InputError("submission", f"what `Submission` has ({error})") from None
+        raise InputError("submission", f"the fields of `Submission` ({error})") from None
 
 
 class Job:

@@ -140,7 +140,7 @@ class Attempt:
         except UnreachableError as error:  # nothing was sent
             self.proxy.dispatcher.unreachable(self.backend)
             raise ElsewhereError(str(error)) from None
-        self.placed.withdraw = lambda: connection.fail(UpstreamError("it was lost"))
+        self.placed.withdraw = lambda: connection.fail(UpstreamError("it no longer responds"))
         self.stopwatch = Stopwatch(self.proxy.options.timeouts, self.began, self._expired)
         try:
             return connection, await connection.ask(head, body)
@@ -299,7 +299,7 @@ class Attempt:
         body = b"".join(parts)
         plain = head.headers.get("content-encoding", "identity").lower() == "identity"
         if head.status == 200 and plain and not is_json(body):
-            raise UpstreamError("its answer is no JSON")
+            raise UpstreamError("its answer is not JSON")
         self.response = web.Response(body=body, status=head.status, headers=self._answer_headers(head))
         usage = usage_of(body) if head.status == 200 and ask.path.startswith("/v1/") else None
         self._over(head.status, usage[1] if usage else None, usage)

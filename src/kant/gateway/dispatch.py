@@ -155,7 +155,7 @@ class Dispatcher:
         """
         model = placed.ask.model
         if self._too_late(placed):
-            said = f"no backend would have its first token within {placed.deadline_s:g} seconds"
+            said = f"no backend would send the first token within {placed.deadline_s:g} seconds"
             raise RefusedError(429, said, "overloaded", self._again())
         queue = self.held.get(model)
         if (queue is None or queue.may_ask(placed)) and self._place(placed):
@@ -190,7 +190,7 @@ class Dispatcher:
 
     def _shed(self, placed: Placement) -> None:
         """The queue is full: of the waiting requests and this one, refuse the last in order, with a retry time."""
-        refused = RefusedError(429, f"at most {self.limits.held} requests wait here", "overloaded", self._again())
+        refused = RefusedError(429, f"at most {self.limits.held} requests may wait", "overloaded", self._again())
         mine = self.shares.begins(placed.tenant)
         lasts = (queue.last((placed.level, mine)) for queue in self.held.values())
         after = [last for last in lasts if last is not None]

@@ -13,11 +13,11 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20
 
 BACKENDS: dict[str, tuple[str, Callable[[Backend], float]]] = {
     "in_flight": ("Requests on a backend.", lambda one: len(one.rows)),
-    "tokens": ("Tokens of these requests, as tracked.", lambda one: one.site.tokens()),
+    "tokens": ("Tokens of the requests on a backend, as tracked.", lambda one: one.site.tokens()),
     "up": ("1 where a backend answers.", lambda one: one.up),
     "ejected": ("1 while a backend gets no new requests because its answers fail.", lambda one: one.health.ejected),
     "draining": ("1 while a backend gets no further requests.", lambda one: one.draining or one.leaving),
-    "other_requests": ("Requests of others, as a backend reports them.", lambda one: one.site.other_requests),
+    "other_requests": ("Requests on a backend from elsewhere, as it reports.", lambda one: one.site.other_requests),
     "engine_running": ("Running requests, as the engine reports.", lambda one: one.scraped.running),
     "engine_waiting": ("Waiting requests, as the engine reports.", lambda one: one.scraped.waiting),
     "engine_kv_usage": ("Share of the KV in use, as the engine reports.", lambda one: one.scraped.usage),
@@ -50,7 +50,7 @@ class Meters:
         )
         late = "Requests whose backend took too long, by whether its response had begun."
         self.timed_out = counter("timeouts", late, "backend", "begun")
-        self.ejections = counter("ejections", "Times that a backend was ejected for its answers.", "backend")
+        self.ejections = counter("ejections", "Times that a backend was ejected because its answers failed.", "backend")
         self.lost = counter("lost", "Responses that had begun and were cut short by their backend.", "backend")
         self.gone = counter("clients_gone", "Requests whose client has disconnected.")
         self.tokens = counter("output_tokens", "Tokens of outputs, as counted from streams.", "backend")

@@ -46,7 +46,7 @@ class Operators:
             path = "" if urlsplit(address).path.strip("/") else "/metrics"
             numbers = ARRIVALS.findall(self._ask(address, "GET", path).decode("utf-8", "replace"))
             if not numbers:
-                raise InputError("operators", "metrics that count arrivals", address)
+                raise InputError("operators", "a router whose metrics count arrivals", address)
             found += sum(map(float, numbers))
         return found
 

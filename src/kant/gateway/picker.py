@@ -210,7 +210,7 @@ class _Exchange:
                 await placed.placed
             self.picker.metrics.meters.held_s.observe(time.monotonic() - began)
         except TimeoutError:
-            said = f"no endpoint has had room for {seconds:g} seconds"
+            said = f"no endpoint had capacity within {seconds:g} seconds"
             raise RefusedError(429, said, "overloaded", 1) from None
 
     def _eligible(self, backend: Backend, now: bool = True) -> bool:

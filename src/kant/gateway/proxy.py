@@ -149,7 +149,7 @@ class Proxy:
     async def _forward(self, request: web.BaseRequest, entry: RequestRecord) -> web.StreamResponse:
         began = entry.began
         if self.draining:
-            raise RefusedError(503, "this router stops", "overloaded", 1)
+            raise RefusedError(503, "this router is stopping", "overloaded", 1)
         tenant = self._tenant(request, began)
         entry.tenant = tenant.name
         self.in_flight += 1
@@ -235,7 +235,7 @@ class Proxy:
         self.meters.requests.labels(str(backend.number), str(error.status)).inc()
         if isinstance(error, ElsewhereError):
             return RefusedError(error.status, f"no backend has answered ({error})", error.kind, 1)
-        said = f"backend {backend.number} has failed ({error}); a response that has begun is not requested from another"
+        said = f"backend {backend.number} has failed ({error}); a response that has begun is not retried"
         return RefusedError(error.status, said, error.kind, 1)
 
     def used(self, placed: Placement, prompt: int, output: int) -> None:
@@ -280,7 +280,7 @@ class Proxy:
             async with asyncio.timeout(max(seconds - (since - entry.began), 0)):
                 await placed.placed
         except TimeoutError:
-            raise RefusedError(status, f"no backend has had room for {seconds:g} seconds", kind, 1) from None
+            raise RefusedError(status, f"no backend had capacity within {seconds:g} seconds", kind, 1) from None
         finally:
             entry.held_s += time.monotonic() - since
         self.meters.held_s.observe(time.monotonic() - entry.began)

@@ -195,7 +195,7 @@ class RouterServer:
         """Serve `GET /backends`, `/metrics`; `POST /backends/NUMBER/drain`, `/resume`. Refuse browsers (`Origin`)."""
         parts = request.path.strip("/").split("/")
         if "Origin" in request.headers:
-            return _answer(403, "expected no browser")
+            return _answer(403, "expected no request from a browser")
         if request.method == "GET" and parts == ["backends"]:
             return _json([self._row(b) for b in self.dispatcher.backends])
         if request.method == "GET" and parts == ["metrics"]:

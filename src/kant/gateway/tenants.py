@@ -167,7 +167,7 @@ def _digest(authorization: str) -> str:
 
 
 def _unknown() -> RefusedError:
-    return RefusedError(401, "expected a bearer token that this router knows", "authentication_error")
+    return RefusedError(401, "expected a valid bearer token", "authentication_error")
 
 
 def single_tenant() -> Tenants:

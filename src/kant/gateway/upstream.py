@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
             end = self._data.find(b"\r\n\r\n")
             if end < 0:
                 if len(self._data) > MOST_HEAD:
-                    raise UpstreamError("its head is too long")
+                    raise UpstreamError("its response headers are too long")
                 return
             raw, self._data = self._data[:end], self._data[end + 4 :]
             head = self._parsed(raw)
@@ -196,10 +196,10 @@ class Connection(asyncio.Protocol):
         for line in raw.split(b"\r\n")[1:]:
             name, colon, value = line.partition(b":")
             if not colon or not name or name != name.strip() or b"\n" in line or b"\r" in line or b"\0" in line:
-                raise UpstreamError("its head is no HTTP")
+                raise UpstreamError("its response headers are not valid HTTP")
             key, text = name.decode("latin-1").lower(), value.strip().decode("latin-1")
             if key == "content-length" and headers.get(key, text) != text:
-                raise UpstreamError("it says two lengths")
+                raise UpstreamError("it sends two different Content-Length headers")
             headers[key] = text
         coding, length = headers.get("transfer-encoding"), headers.get("content-length")
         framed = True
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
             self._chunked, self._left = True, 0
         elif length is not None:
             if not _DIGITS.fullmatch(length):
-                raise UpstreamError("its length is no number")
+                raise UpstreamError("its Content-Length is not a number")
             self._left = int(length)
         else:
             self._left, framed = -1, False

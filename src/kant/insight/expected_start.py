@@ -131,7 +131,7 @@ def basis_sentence(basis: Basis) -> str:
         ran = f", when {'the last of them' if several else 'it'} has run its protected {show_duration(basis.ran)}"
     match basis.how:
         case "now":
-            text = "nothing keeps it: the next cycle can start it"
+            text = "nothing keeps it from starting: the next cycle can start it"
         case "ends":
             text = f"{jobs} end{verb}, expected at {at}"
         case "reclaim":
@@ -142,9 +142,9 @@ def basis_sentence(basis: Basis) -> str:
             waited = show_duration(basis.ran)
             text = f"by its time-out at {at}, after a wait of {waited}: {jobs} that passed it stop{verb}"
         case "core":
-            text = f"a replica makes room at {at}: {jobs} stop{verb}"
+            text = f"by eviction of burst replicas at {at}: {jobs} stop{verb}"
         case "freed":
-            text = f"at {at} there is room left where {jobs} stop{verb} for another"
+            text = f"at {at} in capacity left over when {jobs} stop{verb} for another job"
         case _:
             text = f"it is tried again at {at}"
-    return text + (f" (so in {basis.futures} of {basis.of} futures)" if basis.of > 1 else "")
+    return text + (f" (in {basis.futures} of {basis.of} simulated futures)" if basis.of > 1 else "")

@@ -219,15 +219,15 @@ def fact_sentence(found: Fact) -> str:
                 f"from {clock(start)}{until} (since {clock(since)})"
             )
         case NotReservable():
-            return "no start is reserved for it: the plan of starts does not support its rules over several nodes"
+            return "no start is reserved for it: reservations do not support its rules over several nodes"
         case ProtectedVictims(queue=queue, jobs=jobs, min_run=min_run, at=at):
             whose = f"of queue {queue} " if queue else ""
             who = f"a running job {whose}" if jobs == 1 else f"the last of {jobs:,} running jobs, {whose}"
             least = f"it runs for {show_duration(min_run)} before that (min_run)"
             return f"{who.strip()} may be stopped for it at {clock(at)}: {least}"
         case AwaitsNode(queue=queue, wait=wait, at=at):
-            least = f"{show_duration(wait)} " + (f"in queue {queue} (node_wait)" if queue else "as it asks itself")
-            return f"it waits for a node until {clock(at)}, and preempts no job before: {least}"
+            least = f"{show_duration(wait)} " + (f"in queue {queue} (node_wait)" if queue else "as the job requests")
+            return f"it waits for a node until {clock(at)}, and preempts no job before that: {least}"
         case VictimsTooLarge(job=job, jobs=jobs, held=held, asked=asked, most=most):
             who = f"job {job}" if jobs == 1 else f"job {job} and {count(jobs - 1, 'other')}"
             allowed = f"{count_gpus(int(most * asked))} for this one of {count_gpus(asked)}"
@@ -236,9 +236,9 @@ def fact_sentence(found: Fact) -> str:
                 f"[preemption] most = {most:g} allows {allowed}"
             )
         case Blocker(job=job, since=since, reason=reason, same=same):
-            what = sentence(reason) if reason is not None else "nothing keeps it"
-            who = f"job {job}, which asks for the same," if same else f"job {job}"
-            return f"{who} waits since {clock(since)}: {what}"
+            what = sentence(reason) if reason is not None else "nothing keeps it from starting"
+            who = f"job {job}, with the same request," if same else f"job {job}"
+            return f"{who} has waited since {clock(since)}: {what}"
 
 
 def _fitting(found: Fitting) -> str:
@@ -256,7 +256,7 @@ def _fitting(found: Fitting) -> str:
     if found.gpus and found.devices_only:
         text += f" and the CPU and memory of a pod ({found.devices_only:,} more have only the GPUs)"
     short = found.pods - found.takes
-    lacking = f"room for {count(short, 'pod')} is missing" if short > 0 else "that is room for each of its pods alone"
+    lacking = f"{count(short, 'pod')} do{'es' * (short == 1)} not fit" if short > 0 else "each pod fits on its own"
     return f"{text}; the gang needs {found.needed:,} or more: {lacking}"
 
 

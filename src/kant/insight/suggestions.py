@@ -84,7 +84,7 @@ def suggestion_sentence(found: Suggestion) -> str:
             names = ", ".join(jobs) + (f" and {more:,} other{'s' * (more > 1)}" if more else "")
             who = f"job {names} ends" if len(jobs) + more == 1 else f"jobs {names} end"
             when = f"expected at {clock(at)}" if at >= 0 else "at an unknown time"
-            return f"{who} ({when}): then there is a place"
+            return f"{who} ({when}): then it fits"
         case MoreQuota(queue=queue, model=model, resource=resource, more=more, limit=limit, then=then):
             what = "as the limit of a user" if limit == "user" else "of quota"
             plus = amount(more, resource).replace(" ", " more ", 1)

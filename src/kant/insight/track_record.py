@@ -21,7 +21,7 @@ def track_record(answers: int, kept: int, kept_p50: int, calibrated: bool = True
     few = (
         ""
         if calibrated
-        else f"; not calibrated: fewer than {FEW_JAMS} jams, or {FEW_QUARTERS} quarters of a day, had such waits"
+        else f"; not calibrated: fewer than {FEW_JAMS} congestions, or {FEW_QUARTERS} quarters of a day, had such waits"
     )
     shares = f"the P90 held for {100 * kept / answers:.0f} %, the P50 for {100 * kept_p50 / answers:.0f} %"
-    return f"of {answers:,} earlier answers that looked about as far ahead {shares}{few}"
+    return f"of {answers:,} earlier answers for about this far ahead, {shares}{few}"

@@ -79,7 +79,7 @@ class JournalWalk:
             self.number += 1
             assert not isinstance(line, Header), "a journal has one"
             if line.time < self.time:
-                raise InputError(self.where, f"a time that is not before {self.time}", line.time)
+                raise InputError(self.where, f"a time that is not before {self.time}, as above", line.time)
             if self.time < line.time > self.observed_from and self.observe is not None:
                 self.observe(max(self.time, self.observed_from))
             self.time = line.time
@@ -101,14 +101,14 @@ class JournalWalk:
         try:
             state.apply(event)
         except (StateError, OverflowError) as violation:
-            raise InputError(self.where, f"an event that fits the state: {violation}") from None
+            raise InputError(self.where, f"an event that is possible after the lines above ({violation})") from None
 
     def decide_again(self, scheduler: Scheduler, plan: Plan) -> Plan:
         """Return what the scheduler decides at the time of the journal's `plan`. Raises InputError if it cannot."""
         try:
             return decide_again(scheduler, plan)
         except (StateError, OverflowError) as violation:
-            raise InputError(self.where, f"an event that fits the state: {violation}") from None
+            raise InputError(self.where, f"an event that is possible after the lines above ({violation})") from None
 
     def profile(self) -> Profile:
         """Return the profile that the journal was written under. Raises InputError."""
@@ -121,7 +121,7 @@ class JournalWalk:
         try:
             return profile.new_state(self.header.cluster)
         except StateError as violation:
-            raise InputError(f"{self.path}:1: cluster", f"a cluster that can be counted: {violation}") from None
+            raise InputError(f"{self.path}:1: cluster", f"a valid cluster ({violation})") from None
 
     def new_scheduler(self) -> Scheduler:
         """Return a scheduler with the header's profile and cluster. Raises InputError."""

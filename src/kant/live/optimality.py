@@ -54,9 +54,9 @@ class OptimalityLooks:
             try:
                 await asyncio.wait_for(self._look(core), WITHIN)
             except TimeoutError:
-                raise InputError("the solver", f"one that answers within {WITHIN:g} s") from None
+                raise InputError("the solver", f"an answer within {WITHIN:g} s: try again later") from None
         if self._kept is None:
-            raise InputError("the solver", f"one that answers ({self.trouble})")
+            raise InputError("the solver", f"an answer ({self.trouble})")
         return self._kept
 
     async def keep_up(self, present: Callable[[], Core | None]) -> None:
@@ -79,7 +79,7 @@ class OptimalityLooks:
         answer = await self.solver(SolverTask("optimality", await present_moment(core)))
         self.trouble = failure(answer)
         if self.trouble:
-            raise InputError("the solver", f"one that answers ({self.trouble})")
+            raise InputError("the solver", f"an answer ({self.trouble})")
         self._kept = msgspec.json.decode(answer, type=Optimality)
         self._core, self._mark, self._made = core, mark, self.clock()
         self._rests_until = self._made + max(EVERY, REST * (self._made - began))

@@ -120,9 +120,9 @@ class Exporter:
         try:
             async with session.post(self.url, json=body, headers=sent, allow_redirects=False) as answer:
                 fine = 200 <= answer.status < 300
-                return answer.status in AGAIN, "" if fine else f"the answer is {answer.status}"
+                return answer.status in AGAIN, "" if fine else f"the collector answered with status {answer.status}"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return True, str(error) or f"it took more than {PATIENCE:g} s"
+            return True, str(error) or f"the collector did not answer within {PATIENCE:g} s"
 
 
 def attribute(key: str, value: Value) -> dict[str, Any]:

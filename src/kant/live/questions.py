@@ -116,7 +116,7 @@ class Questions(ABC):
         core, _ = self.present()
         waiting = [name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending] if job else []
         if job and not waiting:
-            raise InputError("JOB", f"a job that waits (`kant why {job}` shows its position)", job)
+            raise InputError("JOB", f"a job that waits (`kant why {job}` shows its state)", job)
         forecast = await self.forecasts.latest(core, waiting)
         state, wanted = core.state, set(waiting) or forecast.jobs.keys()
         rows = [row for name, row in self._expecting(forecast) if name in wanted and state.rows[name] in state.pending]
@@ -154,7 +154,7 @@ class Questions(ABC):
             except StateError:
                 continue  # the job has started or left the queue meanwhile
             answer = when | {"since_us": explained.since} | as_json(known(explained))
-            return found | {"sentence": answer["sentence"] or "nothing keeps it", "answer": answer}
+            return found | {"sentence": answer["sentence"] or "nothing keeps it from starting", "answer": answer}
 
     async def _forecast_of(self, core: Core, name: str) -> StartForecast | None:
         try:
@@ -185,7 +185,7 @@ async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str
 
     forecast = await forecast_trial(forecaster, core, job)
     if job.id not in forecast.jobs:
-        raise InputError("the job", "one that would wait or start with the cluster and its queues as they are")
+        raise InputError("the job", "one that can start with the cluster and its queues as they are")
     count_from(core.zero)
     unnamed = replace(forecast, jobs={name: _without_names(each) for name, each in forecast.jobs.items()})
     return times(core) | {"as_of_us": forecast.now, "jobs": expectations(unnamed, public_sentence)}

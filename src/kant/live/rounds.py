@@ -88,7 +88,7 @@ class LiveRounds:
                 task = SolverTask(what, moment, self._rounds.learned, movable, self.most_starts)
                 answer = await self.solver(task)
                 if sentence := failure(answer):
-                    raise InputError("the solver", f"one that answers ({sentence})")
+                    raise InputError("the solver", f"an answer ({sentence})")
                 found = msgspec.json.decode(answer, type=PlanProposed | PolicyRouted | None)
                 if isinstance(found, PolicyRouted):
                     log_event(log, f"{found.policy} acts: {found.why}", decision="route")

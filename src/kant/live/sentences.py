@@ -52,10 +52,10 @@ class JobSentences:
             case d.Hold(reason=reason):
                 text = f"it waits: {public_sentence(reason)}"
             case d.Preempt(moved=moved, by=by, why=why):
-                how = "it is to move to other GPUs" if moved else "it is to stop"
+                how = "it will move to other GPUs" if moved else "it will be stopped"
                 text = how + (f", for job {public_id(by)}" if by else "") + (f" ({why})" if why else "")
             case d.Expire():
-                text = "it has reached its limit, and is to stop"
+                text = "it has reached its time limit and will be stopped"
         if text:
             self.note(row, time, decision.__struct_config__.tag, text)  # type: ignore[arg-type]
 
@@ -85,7 +85,7 @@ class JobSentences:
                 return f"it gave back {self.place(place)}" + (f", for job {public_id(by)}" if by else "")
             case ev.JobScaled(groups=groups):
                 least, most = sum(group.least for group in groups), sum(group.count for group in groups)
-                return f"it has {least} to {most} pods from now on" if least < most else f"it has {most} pods now"
+                return f"it now has {least} to {most} pods" if least < most else f"it now has {most} pods"
             case ev.JobFinished():
                 return "it finished"
             case ev.JobPreempted(moved=moved, by=by):
@@ -101,13 +101,13 @@ class JobSentences:
             case ev.JobReleased():
                 return "its reservation is withdrawn"
             case ev.JobRejected(reason=reason):
-                return f"it was given back: {reason}"
+                return f"it was rejected: {reason}"
             case ev.JobCancelled():
                 return "it left its queue"
             case ev.JobDemoted(level=level):
                 return f"it moved to level {level} of its queue"
             case ev.JobProtected(by=by):
-                return f"it may not be stopped now: {by}" if by else "it may be stopped again"
+                return f"it may not be stopped: {by}" if by else "it may be stopped again"
             case ev.JobPriced(price=price) if price >= 0:
                 return f"stopping it now costs {price / GPU:,.0f} GPU-seconds"
             case ev.JobPriced():
@@ -115,7 +115,7 @@ class JobSentences:
             case ev.JobAwaitsNode(awaits=awaits):
                 return "an autoscaler may add a node for it" if awaits else "no autoscaler adds a node for it"
             case ev.JobLimited(limit=limit):
-                return f"its time limit is {show_duration(limit)} now"
+                return f"its time limit is now {show_duration(limit)}"
         return ""
 
     def place(self, place: Allocation) -> str:

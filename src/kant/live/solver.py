@@ -54,7 +54,7 @@ Solver = Callable[[SolverTask], Awaitable[bytes]]
 
 async def no_solver(task: SolverTask) -> bytes:
     """Raise InputError, which says that there is no solver."""
-    raise InputError("the solver", "one that was started with this Kant")
+    raise InputError("the solver", "a Kant that was started with a solver process")
 
 
 def work_out(task: SolverTask) -> bytes:

@@ -49,7 +49,7 @@ class Forecaster(Protocol):
 
 async def no_forecaster(moment: Moment) -> StartForecast:
     """Raise InputError, which says that there is no forecaster."""
-    raise InputError("the forecaster", "one that was started with this Kant")
+    raise InputError("the forecaster", "a Kant that was started with a forecast process")
 
 
 class StartForecasts:
@@ -92,7 +92,7 @@ class StartForecasts:
             if kept is None and self.trouble:
                 raise InputError("the forecaster", f"a process that can be started ({self.trouble})")
         if kept is None:
-            raise InputError("the first forecast", f"one that is made within {within:g} s: ask again")
+            raise InputError("the first forecast", f"an answer within {within:g} s: try again")
         return kept
 
     async def keep_up(self, present: Callable[[], Core | None]) -> None:

@@ -65,7 +65,7 @@ class Telemetry:
             ),
             Histogram(
                 "kant_jtted_ratio",
-                "Expected run time over the best possible.",
+                "Expected run time at the place of a job over that at its best possible place.",
                 ["gpu_bucket"],
                 buckets=RATIOS,
                 registry=here,
@@ -270,15 +270,15 @@ def _optimality(latest: tuple[Optimality, float] | None) -> Iterator[Metric]:
         "kant_solver_startable_gpus", "GPUs of the waiting jobs that a solver could start now.", labels=["moves"]
     )
     share = GaugeMetricFamily(
-        "kant_solver_startable_ratio", "Their share of what all waiting jobs ask for.", labels=["moves"]
+        "kant_solver_startable_ratio", "Share of the GPUs that all waiting jobs request.", labels=["moves"]
     )
     gang = GaugeMetricFamily(
-        "kant_largest_gang_after_moves_gpus", "GPUs on idle nodes once jobs have moved together.", labels=["pool"]
+        "kant_largest_gang_after_moves_gpus", "GPUs on idle nodes after jobs have moved to pack them.", labels=["pool"]
     )
     stranded = GaugeMetricFamily(
-        "kant_stranded_gpus", "GPUs free on nodes in use in part, by the queue that holds the rest.", labels=["queue"]
+        "kant_stranded_gpus", "Free GPUs on partly used nodes, by the queue that uses the rest.", labels=["queue"]
     )
-    age = GaugeMetricFamily("kant_solver_look_age_seconds", "Since the solver last looked.", labels=[])
+    age = GaugeMetricFamily("kant_solver_look_age_seconds", "Seconds since the solver last looked.", labels=[])
     if latest is not None:
         found, seconds = latest
         for moves, packing in (("no", found.in_place), ("yes", found.with_moves)):

@@ -66,7 +66,7 @@ def account_of(name: str) -> Account:
     try:
         found = pwd.getpwnam(name)
     except KeyError:
-        raise InputError("the user", "a user of this machine, to run the job", name) from None
+        raise InputError("the user", "an account on this machine, which runs the job", name) from None
     groups = tuple(os.getgrouplist(name, found.pw_gid))
     return limited(Account(name, found.pw_uid, found.pw_gid, groups), _names(groups), _lines(LIMITS))
 

@@ -50,7 +50,7 @@ class Completion:
         elif exit.code == 0 and exit.why not in ("limit", "memory"):
             self._finished(record)
         elif exit.is_of_machine:
-            self._again(record, exit.lost or "its machine could not reach Kant")
+            self._again(record, exit.lost or "its machine lost the connection to Kant")
         else:
             self._failed(record, exit)
         if exit.dropped:

@@ -45,22 +45,22 @@ def runtime() -> str:
 def check_image(image: str, mounts: tuple[str, ...], folder: str, found: str, where: str) -> None:
     """Raise InputError if a machine has no runtime, or if its runtime cannot use the image or bind the folder."""
     if not found:
-        raise InputError("image", f"Apptainer, Podman or enroot on the path of Kant on {where}", image)
+        raise InputError("image", f"Apptainer, Podman or enroot in the PATH of Kant on {where}", image)
     name, is_file = Path(found).name, image.startswith(("/", "./", "../"))
     if name == "podman" and (is_file or image.endswith((".sif", ".sqsh"))):
         raise InputError(
-            "image", f"the name of an image, since {where} uses Podman, such as docker.io/library/debian", image
+            "image", f"the name of an image such as docker.io/library/debian, since {where} uses Podman", image
         )
     if name == "enroot" and not is_file and not image.endswith(".sqsh") and re.search("[:/]", image):
-        raise InputError("image", f"what `enroot import` or `enroot create` has made, as {where} has enroot", image)
+        raise InputError("image", f"the output of `enroot import` or `enroot create`, since {where} uses enroot", image)
     if image.startswith("-") or any(ch.isspace() or not ch.isprintable() for ch in image):
         raise InputError("image", "the name of an image or a file, without spaces", image)
     if set(NOT_BOUND[name]) & set(folder):
         chars = " ".join(map(repr, NOT_BOUND[name]))
-        raise InputError("workdir", f"a path without {chars} for a container of {name}", folder)
+        raise InputError("workdir", f"a path without {chars}, which {name} cannot bind", folder)
     for mount in mounts:
         if not re.fullmatch(r"/[^:,\s]*(:/[^:,\s]*(:r[ow])?)?", mount):
-            raise InputError("mounts", "folders such as /data, /data:/mnt or /data:/mnt:ro", mount)
+            raise InputError("mounts", "a folder such as /data, /data:/mnt or /data:/mnt:ro", mount)
 
 
 class Container(Struct, frozen=True):
@@ -125,7 +125,7 @@ def contained(spec: Spec, image: str, mounts: tuple[str, ...], gpus: bool, tasks
         return spec
     found = runtime()
     if not found:
-        raise OSError(0, "no Apptainer, Podman or enroot is on the path of Kant")
+        raise OSError(0, "neither Apptainer, Podman nor enroot is in the PATH of Kant")
     made = container(image, mounts, found, spec, gpus)
     if tasks_only:
         env = spec.env | {CONTAINER: msgspec.json.encode(made).decode()}

@@ -171,7 +171,7 @@ class LocalDriver:
                 continue
             place = np.array(record.place, dtype=np.int64)
             if not all(piece[0] < len(core.state.table) and can_take(core.state.table, piece) for piece in place):
-                raise InputError("--cluster", f"the cluster on which job {record.id} runs, until it has ended")
+                raise InputError("--cluster", f"the same nodes and GPUs as before while job {record.id} runs")
             core.happen(JobStarted(moment, self.jobs.core_id[record.id], place))
         for record in filter(self.elastic.is_ending, inside):
             core.happen(JobProtected(core.now, self.jobs.core_id[record.id], "its tail"))
@@ -246,7 +246,7 @@ class LocalDriver:
     def check_writing(self) -> None:
         """Raise InputError while the store cannot be written."""
         if self.trouble:
-            raise InputError("the store", f"a disk that can be written ({self.trouble}); running jobs go on")
+            raise InputError("the store", f"a disk that can be written ({self.trouble}); running jobs continue")
 
     def cancel(self, record: JobRecord, why: str = "") -> None:
         """Cancel a waiting or running job; `why`: the reason if no user asked for it."""
@@ -295,7 +295,7 @@ class LocalDriver:
         if record.phase is JobPhase.HELD:
             return
         if record.phase not in (JobPhase.WAITING, JobPhase.BLOCKED):
-            raise InputError(f"job {record.id}", "a job that waits", str(record.phase))
+            raise InputError(f"job {record.id}", "a waiting job", str(record.phase))
         self.jobs.withdraw(record)
         record.phase = JobPhase.HELD
         self.jobs.touch(record)
@@ -304,7 +304,7 @@ class LocalDriver:
     def release(self, record: JobRecord) -> None:
         """Release a held job. Raises InputError for a job that is not held."""
         if record.phase is not JobPhase.HELD:
-            raise InputError(f"job {record.id}", "a job that is held", str(record.phase))
+            raise InputError(f"job {record.id}", "a held job", str(record.phase))
         record.phase = JobPhase.BLOCKED
         self.jobs.touch(record)
         self.jobs.block(record)
@@ -321,7 +321,7 @@ class LocalDriver:
             self._awake.set()
             return
         if record.phase not in (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING):
-            raise InputError(f"job {record.id}", "a job that waits", str(record.phase))
+            raise InputError(f"job {record.id}", "a waiting or held job", str(record.phase))
         self.jobs.change(record, new)
         if self.paused:
             self._tell_queues()
@@ -330,14 +330,14 @@ class LocalDriver:
     def signal(self, record: JobRecord, name: SignalName) -> None:
         """Send a signal to the processes of a running job. Raises InputError if none of them receives it."""
         if record.phase is not JobPhase.RUNNING or record.id not in self.launcher.runs:
-            raise InputError(f"job {record.id}", "a job that runs", str(record.phase))
+            raise InputError(f"job {record.id}", "a running job", str(record.phase))
         if not self.launcher.signal(record, name):
-            raise InputError(f"job {record.id}", f"a process that handles SIG{name}")
+            raise InputError(f"job {record.id}", f"a process of the job that handles SIG{name}")
 
     def requeue(self, record: JobRecord) -> None:
         """Stop the run of a job and requeue it. Raises InputError if it does not run."""
         if record.phase is not JobPhase.RUNNING or record.id not in self.jobs.core_id:
-            raise InputError(f"job {record.id}", "a job that runs", str(record.phase))
+            raise InputError(f"job {record.id}", "a running job", str(record.phase))
         self.core.happen(JobEvicted(self.core.now, self.jobs.core_id[record.id], "it was requeued"))
         self.executor.stop(record, "requeued")
         self._awake.set()

@@ -158,11 +158,11 @@ class ElasticRuns:
         if record.phase is not JobPhase.RUNNING or not events:
             return ""
         now = events[-1]
-        make = "GPUs make" if now.gpus > 1 else "GPU makes"
-        size = f"{now.gpus:,} {make} a batch of {now.batch:,} in {now.rounds:,} x {now.each:,} samples each"
+        gpus = "GPUs" if now.gpus > 1 else "GPU"
+        size = f"{now.gpus:,} {gpus}, a batch of {now.batch:,} samples: {now.rounds:,} x {now.each:,} on each GPU"
         if now.tail is None:
             return size
-        return f"it is in its tail, until {now.tail_until:,.0f} tokens, and not stopped for another job; {size}"
+        return f"it is in its tail until {now.tail_until:,.0f} tokens, and not preempted; {size}"
 
 
 def _read(file: Path) -> list[Resize]:

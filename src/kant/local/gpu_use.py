@@ -77,7 +77,7 @@ class GpuUse:
         if not self.limit or idles < WARNED * self.limit:
             return ""
         left = show_duration(max(self.limit - idles, 0))
-        return f"its GPUs idle for {show_duration(idles)}; in {left} they are taken from it"
+        return f"its GPUs have been idle for {show_duration(idles)}; it is cancelled in {left} unless it uses them"
 
     @property
     def reason(self) -> str:

@@ -99,13 +99,13 @@ class LocalJobs:
         """Raise InputError if the jobs in `changed` would never start."""
         job, through = circle(self.records, changed)
         if job:
-            raise InputError("dependencies", f"jobs that do not wait for job {job} themselves", f"job {through}")
+            raise InputError("dependencies", f"jobs that do not depend on job {job} themselves", f"job {through}")
         distinct = {(tuple(_named(new)), new.submission.after_one): new for new in changed.values()}
         for (ahead, one), new in distinct.items():
             states = [self._state_of(new, other, when) for other, when in ahead]
             never = [state for state in states if state not in ("met", "pending")]
             if never and (len(never) == len(states) or not one):
-                raise InputError("dependencies", f"jobs that can still end in this way ({never[0]})")
+                raise InputError("dependencies", f"conditions that can still be met ({never[0]})")
 
     def limit(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
         """Change the time limit of a running job."""
@@ -227,8 +227,8 @@ class LocalJobs:
         if not is_over:
             return "pending"
         if when in ("well", "not well") and phase is not None and (when == "well") is not (phase is JobPhase.FINISHED):
-            what = ("success", "has not ended well") if when == "well" else ("failure", "has ended well")
-            return f"job {other}, on whose {what[0]} it waits, {what[1]}"
+            what = ("success", "did not succeed") if when == "well" else ("failure", "succeeded")
+            return f"it depends on the {what[0]} of job {other}, which {what[1]}"
         return "met"
 
     def _ahead(self, record: JobRecord) -> list[tuple[str, str]]:
@@ -263,7 +263,7 @@ class LocalJobs:
             return f"it may not start before {datetime.fromtimestamp(submission.begin).isoformat(' ', 'seconds')}"
         if submission.array_most and len(self.inside.get(record.array, ())) >= submission.array_most:
             self.throttled.setdefault(record.array, {})[record.id] = None
-            return f"{submission.array_most} of its array wait or run, the most that may at once"
+            return f"its array has reached its limit of {submission.array_most} jobs at once"
         return None
 
     def _make_room(self, record: JobRecord) -> None:

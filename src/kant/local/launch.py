@@ -170,7 +170,7 @@ class Launcher:
         found = find(folder)
         if isinstance(found, SupervisedRun):
             return found
-        return EndedPart(folder, found or Exit(lost="it was not begun", unborn=True))
+        return EndedPart(folder, found or Exit(lost="the run was not started", unborn=True))
 
     def _spec(
         self, record: JobRecord, folder: Path, machine: Machine | None = None, place: Place | None = None
@@ -220,7 +220,7 @@ class Launcher:
         nodes = self.settings.cluster.nodes
         names = run.names if isinstance(run, JoinedRun) else [nodes[piece[NODE]].name for piece in record.place]
         if node and node not in names:
-            raise InputError("node", f"one of those on which job {record.id} runs ({', '.join(names)})", node)
+            raise InputError("node", f"a node of job {record.id} ({', '.join(names)})", node)
         at = names.index(node) if node and isinstance(run, JoinedRun) else 0
         return self.folder(record) / f"on.{at}" if at else self.folder(record)
 

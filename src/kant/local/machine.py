@@ -83,7 +83,7 @@ def checked(found: Sequence[NvmlGpu]) -> list[Device]:
     devices: list[Device] = []
     for index, gpu in enumerate(found):
         if gpu.mig and not gpu.slices:
-            what = "a GPU with MIG devices that NVML lists (nvidia-smi mig -cgi), since it is in MIG mode"
+            what = "MIG devices (nvidia-smi mig -cgi) that NVML lists, since the GPU is in MIG mode"
             raise InputError(f"GPU {index}", what)
         parts = [Device(part.model, part.uuid, index, part.memory) for part in gpu.slices]
         devices += parts if gpu.mig else [Device(gpu.model, gpu.uuid, index, gpu.memory)]
@@ -103,7 +103,7 @@ def gpu_watts(devices: Sequence[Device]) -> int:
     library = load()
     limits = power_limits(library, len({device.gpu for device in devices})) if library is not None else []
     if not limits:
-        raise InputError("--gpu-watts", "what one GPU draws, such as 700W: NVML does not say it here")
+        raise InputError("--gpu-watts", "the power of one GPU, such as 700W, since NVML does not report it here")
     parts = Counter(device.gpu for device in devices)
     return -(-max(limits) // min(parts.values()))
 
@@ -134,7 +134,7 @@ def listed(text: str) -> list[NvmlGpu]:
         parts = [part.strip() for part in line.split(",")]
         if len(parts) != 4 or parts[0] != str(len(found)):
             raise InputError(
-                "nvidia-smi", "lines such as `0, NVIDIA H100 80GB HBM3, GPU-1a2b, Disabled` in order", line
+                "nvidia-smi", "GPUs in order, in lines such as `0, NVIDIA H100 80GB HBM3, GPU-1a2b, Disabled`", line
             )
         found.append(NvmlGpu(parts[1], parts[2], parts[3] == "Enabled"))
     return found

@@ -137,7 +137,7 @@ def _ailment(library: Any, index: int, before: str) -> str:
         return f"uncorrected ECC errors: {errors.value}"
     rows = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
     if _call(library, "nvmlDeviceGetRemappedRows", device, *map(ctypes.byref, rows)) == SUCCESS and rows[3].value:
-        return "a row of its memory could not be replaced"
+        return "a faulty row of its memory could not be remapped"
     heat, most = ctypes.c_uint(), ctypes.c_uint()
     known = (
         _call(library, "nvmlDeviceGetTemperature", device, ctypes.c_uint(0), ctypes.byref(heat)) == SUCCESS
@@ -229,7 +229,7 @@ def _ask(library: Any, where: str, function: Any, *arguments: Any) -> None:
 
 def _check(library: Any, where: str, code: int) -> None:
     if code != SUCCESS:
-        raise InputError(where, f"an answer of NVML ({_why(library, code)}); `nvidia-smi` may say more")
+        raise InputError(where, f"an answer from NVML ({_why(library, code)}); `nvidia-smi` may say more")
 
 
 def _why(library: Any, code: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kant.model.errors import InputError
 
-MEANT = "%A (array), %a (index), %j (job), %N (host), %u (user), %x (name) and %%, each with a width such as %4j"
+MEANT = "%A (array), %a (index), %j (job), %N (host), %u (user), %x (name) and %%; all but %% may have a width, as %4j"
 PART = re.compile(r"%(\d{0,2})(.?)")
 NAMES = frozenset("AajNux")
 
@@ -20,7 +20,7 @@ def check_pattern(text: str, where: str, array: bool) -> None:
         if (letter not in NAMES and letter != "%") or (letter == "%" and width):
             raise InputError(where, MEANT, f"%{width}{letter}")
         if letter == "a" and not array:
-            raise InputError(where, "%a only for an array", f"%{width}a")
+            raise InputError(where, "%a only in a job array", f"%{width}a")
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

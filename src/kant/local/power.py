@@ -53,9 +53,9 @@ def read_caps(machine: str | None, pool: str | None, gpu: str | None, virtual: b
             faults.append(fault)
     caps, each = (watts["--power-cap"], watts["--pool-power-cap"]), watts["--gpu-watts"]
     if gpu is not None and machine is pool is None and not alone:
-        faults.append(InputError("--gpu-watts", "--power-cap as well"))
+        faults.append(InputError("--gpu-watts", "--power-cap or --pool-power-cap beside it"))
     if gpu is None and virtual and (machine is not None or pool is not None):
-        faults.append(InputError("--gpu-watts", "what one GPU of a virtual machine draws, such as 700W"))
+        faults.append(InputError("--gpu-watts", "the power of one GPU, such as 700W, for a power cap with --cluster"))
     for option, cap in zip(given, caps, strict=False):
         if cap:
             try:
@@ -82,7 +82,7 @@ def powered_by(cap: int, gpu_watts: int, option: str) -> int:
     Raises InputError, with the name of the option, if the cap does not allow one whole GPU.
     """
     if cap < gpu_watts:
-        raise InputError(option, f"{gpu_watts}W or more, which one GPU draws: with less none can be used", f"{cap}W")
+        raise InputError(option, f"at least {gpu_watts}W, the power of one GPU", f"{cap}W")
     return cap * GPU // gpu_watts if gpu_watts else -1
 
 

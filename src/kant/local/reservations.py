@@ -61,7 +61,7 @@ class LocalReservations:
             for name, bits in one.held.items():
                 if name not in self.index or bits >> self.cluster.nodes[self.index[name]].gpus:
                     raise InputError(
-                        "--cluster", f"the cluster of reservation {one.request.name}, until that has ended"
+                        "--cluster", f"the same nodes and GPUs as before until reservation {one.request.name} ends"
                     )
             self.known[one.request.name] = one
 
@@ -92,9 +92,9 @@ class LocalReservations:
         if asked.name in self.known:
             raise InputError("name", "a name that no other reservation has", asked.name)
         if len(self.known) >= MOST:
-            raise InputError("the reservations", f"at most {MOST:,} at once", len(self.known))
+            raise InputError("the reservations", f"at most {MOST:,} at once; cancel one first", len(self.known))
         if not start < end < FOREVER - core.zero:
-            raise InputError(f"{where}, start", "a time such that it ends after now", asked.start)
+            raise InputError(f"{where}, start", "a time at which the reservation still ends in the future", asked.start)
         request = self._request(asked, start - core.zero, end - core.zero)
         found = choose(self.cluster, request, self.taken(core), core.now)
         if not found.held:
@@ -116,7 +116,7 @@ class LocalReservations:
         found = self.find(name)
         inside = self.jobs_in(core, name)
         if inside:
-            raise InputError(f"reservation {name}", f"one in which no job runs ({', '.join(inside[:NAMED])})")
+            raise InputError(f"reservation {name}", f"no running jobs (cancel {', '.join(inside[:NAMED])} first)")
         self._forget(core, [name])
         return found
 
@@ -125,7 +125,7 @@ class LocalReservations:
         found = self.known.get(name)
         if found is None:
             there = ", ".join(list(self.known)[:NAMED]) or "none"
-            raise InputError("reservation", f"an existing reservation that has not ended (there is {there})", name)
+            raise InputError("reservation", f"a reservation that has not ended ({there})", name)
         return found
 
     def jobs_in(self, core: Core, name: str) -> list[str]:
@@ -183,8 +183,8 @@ def _refusal(request: PlaceRequest, found: PlaceChoice, zero: int) -> str:
     what = f"{request.gpus:,} GPUs side by side that are free {window}"
     named = ", ".join(found.collide[:NAMED])
     more = f" and {len(found.collide) - NAMED} more" if len(found.collide) > NAMED else ""
-    without = "; without any one of them it would fit" if found.minimal and len(found.collide) > 1 else ""
-    way = "no place was found within the limit"
+    without = "; it would fit without any one of them" if found.minimal and len(found.collide) > 1 else ""
+    way = "the search found none before its limit"
     if named:
         way = f"on {found.line} these are in the way: {named}{more}{without}"
     later = f"; it fits from {moment(zero + found.later)} on" if found.later >= 0 else ""

@@ -229,7 +229,7 @@ class SupervisedRun:
             return found
         clear(self.folder)
         if read_claim(self.folder) is None:
-            return Exit(lost="its supervisor ended before it began", unborn=True)
+            return Exit(lost="its supervisor ended before the run began", unborn=True)
         return Exit(lost="its supervisor was killed")
 
 

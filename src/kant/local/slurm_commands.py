@@ -24,7 +24,7 @@ def write_shims(folder: Path, python: str) -> None:
     for name in COMMANDS:
         path = folder / name
         if path.exists() and "as Kant has it" not in path.read_text(encoding="utf-8", errors="replace"):
-            raise InputError(str(path), "no other file of this name, which Kant does not overwrite")
+            raise InputError(str(path), "no other file of this name, since Kant overwrites only its own")
     for name, text in texts.items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -65,7 +65,7 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
         raise InputError("gpus", "a whole number, or a share of one GPU of at least 0.001", submission.gpus)
     for text in (submission.workdir, *submission.command, *submission.env, *submission.env.values()):
         if "\0" in text:
-            raise InputError("command, workdir and env", "texts without a zero byte", text)
+            raise InputError("command, workdir and env", "text without a zero byte", text)
     if not submission.workdir.startswith("/"):
         raise InputError("workdir", "an absolute path", submission.workdir)
     if not submission.command[0]:
@@ -75,24 +75,24 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
             raise InputError("env", "names without `=`", name)
     if submission.contract is not None:
         if submission.nodes or submission.exclusive or submission.array:
-            raise InputError("contract", "a single job, without nodes, exclusive and array")
+            raise InputError("contract", "a single job without nodes, exclusive or array")
         submission.contract.check(submission.gpus)
     if submission.nodes > 1 and submission.gpus % submission.nodes:
-        raise InputError("gpus", f"as many on each of {submission.nodes:,} nodes", submission.gpus)
+        raise InputError("gpus", f"a multiple of the {submission.nodes:,} nodes", submission.gpus)
     if submission.tasks and submission.tasks < submission.nodes:
-        raise InputError("tasks", f"one for each of {submission.nodes:,} nodes at least", submission.tasks)
+        raise InputError("tasks", f"at least {submission.nodes:,}, one for each node", submission.tasks)
     for job in submission.after_started:
         if not re.fullmatch(r"[^+]+(\+[0-9]{1,9})?", job):
-            raise InputError("after_started", "a job, and seconds after its start if given: 12+600", job)
+            raise InputError("after_started", "the id of a job, also with seconds after its start: 12+600", job)
     if queues and submission.queue not in queues:
         named = f"one of {', '.join(queues)}"
         if submission.queue == "default":  # the queue of submissions that name no queue
-            raise InputError("queue", f"{named} to be named (--queue), since this Kant has no queue named default")
+            raise InputError("queue", f"--queue with {named}, since there is no queue named default")
         raise InputError("queue", named, submission.queue)
     for where, text in (("output", submission.output), ("error", submission.error)):
         check_pattern(text, where, bool(submission.array))
     if submission.error and submission.terminal is not None:
-        raise InputError("error", "no file for errors with a terminal, which has one stream for both", submission.error)
+        raise InputError("error", "no file for errors, since a terminal has only one stream", submission.error)
     for notice in submission.notices:
         check_notice(notice)
     if submission.terminal is not None and submission.array:
@@ -109,18 +109,18 @@ def check_room(submission: Submission, settings: LocalSettings) -> None:
     nodes, count = usable(cluster.nodes), submission.nodes
     gpus, widest = sum(node.gpus for node in nodes), max(node.gpus for node in nodes)
     if submission.gpus > gpus:
-        why = "as many as there are" if gpus == cluster.gpus else "which the power cap allows in use"
+        why = "all GPUs of the cluster" if gpus == cluster.gpus else "the limit of the power cap"
         raise InputError("gpus", f"at most {gpus:,}, {why}", submission.gpus)
     if count > 1 and submission.gpus > count * widest:
         raise InputError("gpus", f"at most {widest:,} on each of {count:,} nodes", submission.gpus)
     if 0 <= shared < submission.gpus * GPU:
-        most = f"at most {shared // GPU:,}, which the power cap of all machines allows in use"
+        most = f"at most {shared // GPU:,}, the limit of the power cap of all machines"
         raise InputError("gpus", most, submission.gpus)
     cpu, memory = (max(getattr(node, name) for node in cluster.nodes) for name in ("cpu", "memory"))
     if (submission.cpus or 0) * 1000 > cpu:
-        raise InputError("cpus", f"at most {cpu / 1000:g}, as many as a node has", submission.cpus)
+        raise InputError("cpus", f"at most {cpu / 1000:g}, as many as the largest node has", submission.cpus)
     if submission.memory_mib > memory:
-        raise InputError("memory", f"at most {memory:,} MiB, as much as a node has", submission.memory_mib)
+        raise InputError("memory", f"at most {memory:,} MiB, as much as the largest node has", submission.memory_mib)
 
 
 def _widest(nodes: Sequence[Node]) -> Node:
@@ -220,7 +220,7 @@ def indices(mask: int, names: tuple[str, ...] = ()) -> str:
 def check_notice(notice: Notice) -> None:
     """Raise InputError unless the notice has exactly one valid way of delivery."""
     if bool(notice.webhook) == bool(notice.command):
-        raise InputError("notices", "each with a webhook or a command", notice.webhook or None)
+        raise InputError("notices", "either a webhook or a command for each", notice.webhook or None)
     parts = urlsplit(notice.webhook)
     if notice.webhook and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise InputError("webhook", "an address that begins with http:// or https://", notice.webhook)

@@ -254,7 +254,7 @@ class Supervisor:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         command, env, refused = self.spec["command"], self.spec["env"], ""
         if now() >= self.lease_at:  # the lease has been extended too late
-            self.why, refused = "lease", "kant: its machine could not reach Kant\n"
+            self.why, refused = "lease", "kant: this machine lost the connection to Kant\n"
         both: list[Copy | None] = [None, None]
         for at, name in enumerate(("output", "error")):
             try:
@@ -522,7 +522,7 @@ def become(account: dict | None, terminal: int | None) -> None:  # type: ignore[
         if account["no_new_privs"] and LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "no_new_privs")
     except (OSError, ValueError) as error:
-        os.write(2, f"kant: it cannot run as {account['name']}: {error}\n".encode())
+        os.write(2, f"kant: cannot run the job as {account['name']}: {error}\n".encode())
         os._exit(126)
 
 

@@ -110,7 +110,7 @@ class Callers:
         """
         own = request.transport.get_extra_info("socket") if request.transport is not None else None
         if own is None or own.family != socket.AF_UNIX:
-            raise InputError("page", "a user of this machine, over the socket: by an address a token has been shown")
+            raise InputError("page", "a request over the socket of this machine; over an address, use a token")
         _, uid = peer(own)
         if fresh or uid not in self.pages:
             self.pages[uid] = fresh_token()

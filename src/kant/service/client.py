@@ -92,8 +92,8 @@ def _token() -> str:
         try:
             return Path(os.environ["KANT_TOKEN_FILE"]).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError("KANT_TOKEN_FILE", f"a file with a token that can be read ({error})") from None
-    raise InputError("KANT_TOKEN", "a token for KANT_URL, there or in a file (KANT_TOKEN_FILE)")
+            raise InputError("KANT_TOKEN_FILE", f"a readable file with a token ({error})") from None
+    raise InputError("KANT_TOKEN", "a token for KANT_URL, here or in a file that KANT_TOKEN_FILE names")
 
 
 class ServiceClient:
@@ -135,7 +135,7 @@ class ServiceClient:
             except (ConnectionRefusedError, FileNotFoundError):
                 pass
             except (OSError, ValueError, BrokenAnswerError) as error:
-                what = f"an answer of a front end ({error}); check whether the job exists before you send it again"
+                what = f"an answer from a front end ({error}); check whether the job exists before you send it again"
                 raise InputError(str(front), what) from None
         return self.post(path, body)
 
@@ -176,7 +176,7 @@ class ServiceClient:
             while part := response.read1(1 << 16):
                 yield part
         except _breaks():
-            raise InputError(self.url or str(self.home), "a Kant that continues to answer (it has stopped)") from None
+            raise InputError(self.url or str(self.home), "the rest of its answer, but Kant has stopped") from None
 
     def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> HttpResponse | HTTPResponse:
         """Send a request and return Kant's response. Raises RefusedError."""
@@ -200,7 +200,7 @@ class ServiceClient:
         try:
             yield
         except BrokenAnswerError as error:
-            raise InputError(self.url or str(self.home), f"an answer of Kant ({error})") from None
+            raise InputError(self.url or str(self.home), f"an answer from Kant ({error})") from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             if self.url:
@@ -216,7 +216,7 @@ def _said(answer: HttpResponse | HTTPResponse, what: str) -> str:
     try:
         return str(json.loads(answer.read())["error"])
     except (ValueError, KeyError):
-        return f"{what}: expected an answer, got {answer.status} {answer.reason}"
+        return f"{what}: expected an answer from Kant, got {answer.status} {answer.reason}"
 
 
 class RefusedError(SentenceError):

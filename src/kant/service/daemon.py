@@ -122,7 +122,7 @@ class DaemonOptions:
 def serve(options: DaemonOptions) -> int:
     """Schedule until SIGTERM, SIGINT or `kant down`. Raises InputError."""
     if sys.platform != "linux":
-        raise InputError("this machine", "Linux: Kant manages processes by means of its /proc and pidfds", sys.platform)
+        raise InputError("this machine", "Linux, whose /proc and pidfds Kant uses to manage processes", sys.platform)
     set_up(options.log_format, options.log_level)
     check_quotas(options.profile, options.queue_config)
     callers = Callers(options.home, options.token_file, options.oidc)
@@ -155,7 +155,7 @@ async def _serve(
     group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
     if store.last()[0] == 0 and any((options.home / "runs").glob("*")):
-        raise InputError(str(store.path), "the store of the runs next to it (or move the runs away too)", "none")
+        raise InputError(str(store.path), "the store of the jobs in runs/ beside it, or no runs/", "none")
     latest = store.last()[1]
     clock = steady_clock(msgspec.json.decode(offset, type=Offset) if offset is not None else None, latest)
     store.keep("clock", msgspec.json.encode(clock.offset))
@@ -163,7 +163,7 @@ async def _serve(
     devices = machine.devices() if options.cluster is None else []
     library = nvml.load() if devices else None
     if library is None and options.idle_s:
-        raise InputError("--idle-gpus", "a machine with GPUs that NVML can query")
+        raise InputError("--idle-gpus", "GPUs that NVML can query on this machine")
     cluster = options.cluster or machine.this_machine(devices)
     here = machine.found_here(cluster, devices) if options.cluster is None else ""
     power, watts, shared_power = options.power, 0, -1
@@ -185,7 +185,7 @@ async def _serve(
     machines.gpu_watts = watts if power.pool else 0
     cluster = machines.added_to(cluster)
     if options.join_listen and group is not None:
-        raise InputError("--join-listen and --users", "only one of them: machines that join run all jobs as one user")
+        raise InputError("--join-listen and --users", "only one, since machines that join run all jobs as one user")
     settings = LocalSettings(
         cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
         cores=machine.own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
@@ -373,7 +373,7 @@ def locked(home: Path) -> Iterator[None]:
     except OSError:
         other = os.read(file, 32).decode(errors="replace").strip()
         os.close(file)
-        raise InputError(f"--home {home}", f"a home on which no other Kant runs (process {other} does)") from None
+        raise InputError(f"--home {home}", f"a home that no other Kant uses (process {other} does)") from None
     try:
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)

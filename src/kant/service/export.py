@@ -67,7 +67,7 @@ def export_home(home: Path, folder: Path) -> ExportHeader:
     If Kant runs on the home, it continues: the export is a snapshot, and its waiting jobs then exist in both.
     """
     if not (home / STORE).exists():
-        raise InputError(f"--home {home}", "the home of Kant")
+        raise InputError(f"--home {home}", f"a home of Kant, with the file {STORE}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(str(folder), "a folder that is new or empty")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -131,7 +131,7 @@ def read_export(folder: Path) -> ExportHeader:
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(str(folder), f"a folder created by `kant export` ({error})") from None
     if found.version != 1:
-        raise InputError(str(folder / HEADER), "an export of version 1 (a newer Kant wrote it)", found.version)
+        raise InputError(str(folder / HEADER), "version 1 (a newer version of Kant wrote it)", found.version)
     return found
 
 
@@ -164,7 +164,7 @@ def import_home(folder: Path, home: Path) -> Brought:
     with locked(home), closing(JobStore(home / STORE)) as store:
         key = f"imported {header.source}"
         if store.kept(key) is not None:
-            raise InputError(str(folder), "an export that this home has not imported yet")
+            raise InputError(str(folder), "an export that this home has not yet imported")
         later, _ = store.last()
         brought = _merge(folder, store, later, key)
         if later == 0:

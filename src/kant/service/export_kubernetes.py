@@ -181,9 +181,9 @@ def _request(record: JobRecord, count: int, hold: bool, options: KubernetesOptio
 def _check(submission: Submission, widest: int) -> None:
     """Raise InputError for a required feature that a Kubernetes Job does not have."""
     if submission.terminal is not None:
-        raise InputError("--terminal", "no such thing on Kubernetes: `kubectl attach`")
+        raise InputError("--terminal", "no terminal on Kubernetes: use `kubectl attach`")
     if 0 < widest < submission.gpus:
-        raise InputError("--gpus", f"at most {widest}, as a node has: `kant submit --kube --pods`", submission.gpus)
+        raise InputError("--gpus", f"at most {widest}, as a node has; use `kant submit --kube --pods`", submission.gpus)
 
 
 def _held(record: JobRecord) -> str:
@@ -195,9 +195,9 @@ def _held(record: JobRecord) -> str:
     if submission.begin > time.time():
         return f"it may not start before {time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(submission.begin))}"
     if submission.singleton:
-        return "jobs of its name run one at a time"
+        return "only one job of its name may run at a time"
     if submission.array_most:
-        return f"of its array {submission.array_most} may run at once"
+        return f"only {submission.array_most} jobs of its array may run at once"
     return "it is held" if record.phase is JobPhase.HELD else ""
 
 

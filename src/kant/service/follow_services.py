@@ -128,7 +128,7 @@ def alone(folder: Path, names: Sequence[str]) -> Iterator[None]:
                 fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise InputError(
-                    f"service {name}", "no other process that follows it (see its lock)", str(folder)
+                    f"service {name}", "no other process that scales it (its lock in this folder is held)", str(folder)
                 ) from None
         yield
     except OSError as error:

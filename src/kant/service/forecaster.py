@@ -29,7 +29,7 @@ class ForecastProcess(SideProcess):
             return msgspec.json.decode(answer, type=StartForecast)
         except msgspec.DecodeError as error:
             await self.close()
-            raise InputError("the forecaster", f"a process that answers ({error})") from None
+            raise InputError("the forecaster", f"an answer from its process ({error})") from None
 
 
 def answer(question: bytes) -> bytes:

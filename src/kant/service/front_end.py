@@ -90,7 +90,7 @@ class FrontEnd:
         except InputError as error:
             return failure(str(error), 400)
         if len(self.waiting) >= MOST_WAITING:
-            return failure(f"a front end: expected at most {MOST_WAITING:,} jobs at once", 503, Retry_After="1")
+            return failure(f"a front end: expected at most {MOST_WAITING:,} jobs: try again", 503, Retry_After="1")
         waits = self.expected_wait(job)
         if waits > LONGEST_WAIT_S:
             what = f"a wait of at most {LONGEST_WAIT_S:g} s, got about {waits:.0f} s; {SOCKET} accepts the job anyway"
@@ -185,7 +185,7 @@ class FrontEnd:
             reply = await kant.post("http://kant/v1/batches", data=msgspec.json.encode({"lines": lines}))
             text = await reply.read()
         except aiohttp.ClientError:
-            sentence = "a front end: expected Kant to answer; check whether the job exists before you send it again"
+            sentence = "a front end: expected an answer of Kant; check whether the job exists before you send it again"
             _answer(batch, lambda place: failure(sentence, UNKNOWN))
             return []
         if reply.status == 201:

@@ -39,7 +39,7 @@ def address(text: str, shared: bool) -> tuple[str, int]:
     except ValueError:
         raise InputError("--listen", EXAMPLE, text) from None
     if not loopback and not shared:
-        what = "a loopback address such as 127.0.0.1:8080, or a token (kant token new) or --token-file with it"
+        what = "a loopback address such as 127.0.0.1:8080, or tokens (`kant token new`, or --token-file)"
         raise InputError("--listen", what, text)
     return host, int(match[2])
 
@@ -67,13 +67,13 @@ class Guard:
     def refused(self, request: web.Request) -> web.Response | None:
         """Return a response that refuses the request, or set its `caller` and return None. Raises ForbiddenError."""
         if self._is_elsewhere(request):
-            return failure("Host and Origin: expected those of this machine (or --proxy-name)", 403)
+            return failure("Host and Origin: expected the name of this machine, or one given by --proxy-name", 403)
         caller = self.callers.of(request)
         request["caller"] = caller
         if not request.path.startswith(GUARDED):
             return None
         if caller is None:
-            what = "`Bearer TOKEN` with a token of this Kant (kant page and kant token new make them)"
+            what = "`Bearer TOKEN` with a valid token (`kant page` and `kant token new` make one)"
             return failure(f"Authorization: expected {what}", 401, WWW_Authenticate="Bearer")
         resource = request.match_info.route.resource
         route = _ROUTES.get((request.method, resource.canonical)) if resource is not None else None

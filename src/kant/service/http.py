@@ -84,7 +84,7 @@ class RouteHandlers:
             with connection.of.busy(connection, who.user if who.role is not Role.OPERATOR else ""):
                 return await handler(request)
         except TooManyError:
-            return failure("Kant: expected fewer requests of one caller at once", 503)
+            return failure("Kant: expected fewer requests of one caller at once; try again later", 503)
         except ForbiddenError as error:
             self.guard.note(request, error)
             return failure(str(error), 403)
@@ -109,7 +109,7 @@ class RouteHandlers:
         except Exception:
             log_event(log, "a request failed", logging.ERROR, path=request.path)
             log.exception("a request failed")
-            return failure("Kant: expected no internal error; its log has more", 500)
+            return failure("Kant: an internal error; its log has the details", 500)
 
     def _plain(self, route: ApiRoute[..., Any]) -> Handler:
         """Return a handler that passes path parameters and body to the order or question with the route's name."""

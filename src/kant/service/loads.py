@@ -67,7 +67,7 @@ def short_fault(job: Submission) -> str:
         return f"a time_s of at most {SHORT_S:g}"
     ahead = (*job.after, *job.after_ok, *job.after_not_ok, *job.after_started, *job.after_each)
     if ahead or job.array or job.nodes > 1 or job.hold or job.reservation or job.terminal is not None:
-        return "one node, no array, no other jobs before it, no reservation and no terminal"
+        return "one node, and no array, dependencies, hold, reservation or terminal"
     return ""
 
 

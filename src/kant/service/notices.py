@@ -80,7 +80,7 @@ class Elsewhere(AbstractResolver):
         found: list[ResolveResult] = await self.inner.resolve(host, port, family)
         fine = [each for each in found if is_elsewhere(each["host"])]
         if not fine:
-            raise OSError(0, "it leads to this machine or its networks, where tenants may not")
+            raise OSError(0, "its address is on this machine or a private network, which only operators may use")
         return fine
 
     async def close(self) -> None:
@@ -152,7 +152,7 @@ class NoticeSender:
         text = msgspec.json.encode({"event": happening, "job": shown(record)}) if wanted else b""
         for notice, free in wanted:
             if len(self.waiting) >= MOST_WAITING:
-                self._give_up(self.waiting.popleft(), f"more than {MOST_WAITING:,} wait")
+                self._give_up(self.waiting.popleft(), f"more than {MOST_WAITING:,} notices wait")
             self.waiting.append((notice, free, happening, record, text))
             self._awake.set()
 
@@ -183,7 +183,7 @@ class NoticeSender:
                     else:
                         await self._run(notice, record, happening, text)
             except (DeliveryError, TimeoutError) as error:
-                why = str(error) or f"it took more than {PATIENCE:g} s"
+                why = str(error) or f"not delivered within {PATIENCE:g} s"
                 if attempt + 1 == TRIES or not getattr(error, "again", True):
                     self._give_up(one, why)
                     return
@@ -221,7 +221,7 @@ class NoticeSender:
         host = urlsplit(url).hostname or ""
         free = free or host in self.file.allow
         if not free and not leads_out(host):
-            raise DeliveryError("it leads to this machine or its networks, where tenants may not", again=False)
+            raise DeliveryError("its address is local or private, which only operators may use", again=False)
         connector = aiohttp.TCPConnector(resolver=None if free else Elsewhere())
         headers = {"Content-Type": "application/json", "User-Agent": "kant"}
         try:
@@ -231,7 +231,7 @@ class NoticeSender:
             ):
                 if not 200 <= answer.status < 300:
                     raise DeliveryError(
-                        f"the answer is {answer.status}", answer.status in (408, 429) or answer.status >= 500
+                        f"the answer has status {answer.status}", answer.status in (408, 429) or answer.status >= 500
                     )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise DeliveryError(str(error)) from None

@@ -73,10 +73,10 @@ def read_oidc(path: Path) -> OidcFile:
     file = read_toml(path, OidcFile, expected)
     _check_url(f"{path}, issuer", file.issuer)
     if not file.group:
-        raise InputError(f"{path}, group", "at least one [[group]]: users in no group may do nothing")
+        raise InputError(f"{path}, group", "at least one [[group]], since users without a group have no rights")
     for group in file.group:
         if (group.role is Role.TENANT) != bool(group.queues):
-            what = "queues for a tenant" if group.role is Role.TENANT else "queues for tenants alone"
+            what = "queues, as for every tenant" if group.role is Role.TENANT else "no queues, which only tenants have"
             raise InputError(f"{path}, [[group]] {group.name!r}, queues", what, ", ".join(group.queues) or "none")
     return file
 
@@ -84,7 +84,7 @@ def read_oidc(path: Path) -> OidcFile:
 def _check_url(where: str, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1")):
-        raise InputError(where, "an address with https (http on this machine alone)", url)
+        raise InputError(where, "an https:// address (http:// only on this machine)", url)
 
 
 class Oidc:
@@ -137,7 +137,7 @@ class Oidc:
     def _fetch(self) -> dict[str, jwt.PyJWK]:
         about = _get(self.file.issuer.rstrip("/") + "/.well-known/openid-configuration")
         if about.get("issuer") != self.file.issuer:
-            raise InputError("the issuer", f"one that calls itself {self.file.issuer!r}", about.get("issuer"))
+            raise InputError("the issuer", f"the name {self.file.issuer!r} in its configuration", about.get("issuer"))
         _check_url("jwks_uri of the issuer", str(about.get("jwks_uri")))
         keys = _get(str(about["jwks_uri"])).get("keys", [])
         found = {}
@@ -159,5 +159,5 @@ def _get(url: str) -> dict[str, Any]:
     with urllib.request.urlopen(url, timeout=10) as answer:
         found = json.loads(answer.read(MOST))
     if not isinstance(found, dict):
-        raise InputError(url, "an object of JSON")
+        raise InputError(url, "a JSON object")
     return found

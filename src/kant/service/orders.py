@@ -79,7 +79,7 @@ class LocalOrders:
         self._check(submission, who, "submit")
         settings = self.driver.settings
         if submission.array:
-            raise InputError("array", "one job: the first index alone says when an array begins", len(submission.array))
+            raise InputError("array", "one job, such as the first index of the array", len(submission.array))
         submission = counted(limited(submission, settings.queue_config), settings.cluster.nodes)
         core, _ = self.questions.present()
         record = JobRecord(self._next, TRIAL, submission, b"", who.user, core.now, JobPhase.BLOCKED)
@@ -99,7 +99,7 @@ class LocalOrders:
             if submission.array:
                 raise InputError(f"{where}, array", "no array in a workflow")
             if not all(other < place for other in (*stage.after, *stage.after_ok)):
-                raise InputError(f"{where}, after", "places of earlier stages", [*stage.after, *stage.after_ok])
+                raise InputError(f"{where}, after", "indices of earlier stages", [*stage.after, *stage.after_ok])
             submissions.append(submission)
         self._check_count(len(submissions))
         records: list[JobRecord] = []
@@ -149,16 +149,16 @@ class LocalOrders:
         limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
         check_room(submission, self.driver.settings)
         if submission.contract is not None and self.driver.settings.as_users:
-            raise InputError("contract", "none if Kant runs jobs as their users, who cannot read its folders")
+            raise InputError("contract", "none with `kant up --users`, since users cannot read Kant's folders")
         if submission.contract is not None and self.driver.machines.present:
-            raise InputError("contract", "none if other machines have joined, which cannot read its folders")
+            raise InputError("contract", "none while other machines have joined, which cannot read Kant's folders")
         if submission.image:
             wanted = (submission.image, submission.mounts, submission.workdir)
             check_image(*wanted, runtime(), "this machine")
             for machine in self.driver.machines.present:
                 check_image(*wanted, machine.known.runtime, f"machine {machine.name}")
         elif submission.mounts:
-            raise InputError("mounts", "an image with them")
+            raise InputError("mounts", "none without an image")
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)
@@ -175,12 +175,12 @@ class LocalOrders:
             )
         if asked.queues and set(self.questions.lineage(submission.queue)).isdisjoint(asked.queues):
             raise InputError(
-                "queue", f"one of reservation {asked.name}, or below: {', '.join(asked.queues)}", submission.queue
+                "queue", f"one of reservation {asked.name} or one below: {', '.join(asked.queues)}", submission.queue
             )
 
     def _check_count(self, count: int) -> None:
         if len(self.driver.jobs.records) + count > MOST_WAITING:
-            raise InputError("the queue", f"at most {MOST_WAITING:,} jobs at once", len(self.driver.jobs.records))
+            raise InputError("the queue", f"at most {MOST_WAITING:,} unfinished jobs", len(self.driver.jobs.records))
 
     def _records(self, submission: Submission, who: Caller, now: int) -> list[JobRecord]:
         """Return the new jobs of a valid submission, with new ids."""
@@ -264,7 +264,7 @@ class LocalOrders:
             if name not in known:
                 raise InputError("queues", f"some of {', '.join(known)}", name)
             if known[name].state != "open":
-                raise InputError(f"queue {name}", "one whose state in the file of queues is open", known[name].state)
+                raise InputError(f"queue {name}", "the state open in the file of queues", known[name].state)
         return self._pause(self.driver.paused | set(asked.queues or (ALL,)), who, "pause", asked)
 
     def resume(self, asked: QueueNames, who: Caller) -> PausedQueues:
@@ -272,7 +272,7 @@ class LocalOrders:
         paused = self.driver.paused
         for name in asked.queues:
             if name not in paused:
-                what = "no names while all queues are paused (--all)" if ALL in paused else "one that is paused"
+                what = "--all, since all queues are paused" if ALL in paused else "the name of a paused queue"
                 raise InputError("queues", what, name)
         return self._pause(paused - set(asked.queues) if asked.queues else frozenset(), who, "resume", asked)
 
@@ -292,7 +292,7 @@ class LocalOrders:
         machine = driver.machines.find(name)
         booked = [one.request.name for one in driver.reservations.known.values() if name in one.held]
         if booked and not asked.stays:
-            raise InputError("machine", f"one without bookings (there is {', '.join(booked)})", name)
+            raise InputError("machine", f"no reservations on it; cancel these first: {', '.join(booked)}", name)
         now, within = driver.clock.micros(), asked.within_s
         until = None if asked.stays else -1 if within is None else now + round(within * SECOND)
         self.store.note(now, who, "stay" if asked.stays else "leave", name)
@@ -325,7 +325,7 @@ class LocalOrders:
         Raises InputError, also if no change is given; then nothing changes."""
         new = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
         if not new:
-            raise InputError("the update", "a priority, a time_s, a queue, a name or dependencies")
+            raise InputError("the update", "at least one of priority, time_s, queue, name and dependencies")
         limit = asked.time_s if len(new) == 1 else None
         dependencies, ahead = new.pop("dependencies", None), None
         if dependencies is not None:
@@ -358,13 +358,13 @@ class LocalOrders:
     def _check_limit(self, record: JobRecord, limit: float | None, who: Caller) -> None:
         """Raise InputError if a running job may not have this limit in seconds (None: another field is changed)."""
         if limit is None:
-            raise InputError(f"job {record.id}", "a job that waits, or only a time_s", str(record.phase))
+            raise InputError(f"job {record.id}", "a waiting job, or only a new time_s", str(record.phase))
         before, ran = record.submission.time_s, self.driver.clock.micros() - record.started
         if who.role is not Role.OPERATOR and before is not None and limit > before:
             least = f"at most {show_duration(before * SECOND)}: only an operator may raise the limit of a running job"
             raise ForbiddenError("time_s", least, show_duration(limit * SECOND))
         if limit * SECOND <= ran:
-            raise InputError("time_s", f"more than job {record.id} has run ({show_duration(ran)})", limit)
+            raise InputError("time_s", f"more than {show_duration(ran)}, which job {record.id} has already run", limit)
 
     async def signal(self, job: str, asked: JobSignal, who: Caller) -> JobIds:
         """Send a signal to the processes of a running job. Raises InputError if none of them receives it."""
@@ -388,7 +388,7 @@ class LocalOrders:
         alive = self.driver.jobs.records
         records = [alive[name] for name in names if name in alive]
         if not records and verb != "cancel":
-            what = "a job that runs" if verb in ("requeue", "signal") else "a job that waits"
+            what = "a running job" if verb in ("requeue", "signal") else "a waiting job"
             raise InputError(f"job {job}", what, str(first.phase))
         if len(names) > 1 and verb != "cancel":  # an array: take the jobs in an affected phase
             records = [record for record in records if record.phase in (fits or FITS[verb])]

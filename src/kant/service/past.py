@@ -61,7 +61,7 @@ class Reader:
         while self.record is not None:
             present = self.journals.path
             if present is None:
-                raise InputError(f"the journal in {self.journals.folder}", "a journal that is being written")
+                raise InputError(f"the journal in {self.journals.folder}", "a current journal; none is being written")
             following = [path for path in sorted(self.journals.folder.glob("*.jsonl")) if path.name > done]
             path = next(iter(following), present)
             done = path.name
@@ -102,7 +102,7 @@ class Reader:
         else:
             last = record.zero + record.ahead + max(record.last, record.state.now)
             if header.zero + header.begins + ROUNDING < last:
-                raise InputError(f"{walk.path}:1: begins", f"a journal that is later than the one before ({last})")
+                raise InputError(f"{walk.path}:1: begins", f"a time from the end of the previous journal on ({last})")
             record.begin_rebuild(state, header.zero, profile.name)
         entered = False
         try:

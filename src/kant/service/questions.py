@@ -57,7 +57,7 @@ from kant.service.views import (
 MOST_REASONS = 100
 """Maximum number of jobs of a list for which a reason is computed on request."""
 ABOUT_TO_START = "nothing blocks it: it is about to start"
-TAIL = "job {} is in the tail of its training: it is not stopped for another job (docs/elastic.md)"
+TAIL = "job {} is in the tail of its training and is not preempted (docs/elastic.md)"
 AHEAD = (JobPhase.WAITING, JobPhase.BLOCKED, JobPhase.HELD)
 MOST_NODES = 64
 MOST_OPERATIONS, OPERATIONS_BYTES = 300, 1 << 20
@@ -101,7 +101,7 @@ class LocalQuestions(Questions):
         found = self.driver.jobs.records.get(job) or self.store.record(job)
         if found is None:
             first = self.named(job)[0]
-            raise InputError("JOB", f"one job of the array, such as {first}", job)
+            raise InputError("JOB", f"a single job of the array, such as {first}", job)
         return found
 
     def one_of(self, job: str) -> str:
@@ -346,7 +346,7 @@ class LocalQuestions(Questions):
         record = self.find(job)
         check_own(who, "log", self.lineage(record.submission.queue), record.user)
         if attempt > record.attempt:
-            raise InputError("attempt", f"one of the {record.attempt} runs that job {job} has had", attempt)
+            raise InputError("attempt", f"a run of job {job}, from 1 to {record.attempt}", attempt)
         return read_output(self.driver.launcher.folder(record, attempt or None), offset, limit)
 
     def dropped(self, job: str, attempt: int = 0) -> int:
@@ -395,12 +395,12 @@ class LocalQuestions(Questions):
         except FileNotFoundError:
             return Operations([])
         except OSError as error:
-            raise InputError(str(path), f"an audit that can be read ({error.strerror})") from None
+            raise InputError(str(path), f"a readable audit log ({error.strerror})") from None
         found = [line for line in lines[-MOST_OPERATIONS:] if line.startswith(b'{"seq"')]  # the first may be cut
         try:
             return Operations([msgspec.json.decode(line) for line in reversed(found)])
         except msgspec.DecodeError as error:
-            raise InputError(str(path), f"lines of an audit ({error})") from None
+            raise InputError(str(path), f"an audit log of `kant ops` ({error})") from None
 
     def entries(self, job: str, recorded: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
         """Return a job's history: the `recorded` entries, and before them older entries that only the store has."""
@@ -450,7 +450,7 @@ def _stored(record: JobRecord, zero: int) -> list[dict[str, Any]]:
     """Return the history entries that a job's stored record implies."""
     found = [(record.submitted, "asked", f"{record.user} submitted it")]
     if record.started >= 0:
-        found.append((record.started, "started", f"the number {record.attempt}: its last run began"))
+        found.append((record.started, "started", f"its last run began, the number {record.attempt}"))
     if record.phase in OVER:
         because = f" ({record.reason})" if record.reason else ""
         found.append((record.ended, str(record.phase), f"it has ended: {record.phase}{because}"))

@@ -39,6 +39,6 @@ def refusal(error: msgspec.ValidationError) -> str:
     """Return the sentence for a body that does not match the schema."""
     found = BOUND.fullmatch(str(error))
     if found is None:
-        return f"the request: expected what the schema says ({error})"
+        return f"the request: expected a valid body ({error})"
     kind, length, sign, bound, field = found.groups()
     return f"{field}: expected {KINDS[kind]} {SIGNS[sign]} {float(bound):,.10g}{' characters' if length else ''}"

@@ -102,9 +102,9 @@ class Reloader:
                 self.files.certificate.load(self.tls)
                 log_event(log, "another certificate", path=str(path))
             else:
-                raise InputError(str(path), "the cluster with which Kant was started (kant down and kant up change it)")
+                raise InputError(str(path), "no change while Kant runs; `kant down` and `kant up` apply it")
         except InputError as error:
-            self._wrong[path] = f"{error}; the old content stays"
+            self._wrong[path] = f"{error}; the previous content stays in use"
             log_event(log, self._wrong[path], logging.WARNING)
         else:
             self._wrong.pop(path, None)
@@ -116,7 +116,7 @@ class Reloader:
         names = {queue.name for queue in queue_config.queues}
         for record in self.driver.alive():
             if names and record.submission.queue not in names:
-                raise InputError(str(path), f"queue {record.submission.queue}, in which job {record.id} is")
+                raise InputError(str(path), f"queue {record.submission.queue} to stay while job {record.id} is in it")
         if queue_config != self.driver.settings.queue_config:
             self.driver.set_queues(queue_config)
             log_event(log, "other queues", path=str(path), queues=len(names))

@@ -64,7 +64,7 @@ class LocalReplicas:
             raise InputError(f"{where}: local", "a table [service.local] with the command of a replica")
         if table.user or table.gpu_models:
             field = "user" if table.user else "gpu_models"
-            raise InputError(f"{where}: {field}", "none with [service.local]: jobs on a machine set it themselves")
+            raise InputError(f"{where}: {field}", "none with [service.local], where the machine determines it")
         if not 1 <= table.local.port <= 65_536 - table.most:
             raise InputError(f"{where}: local.port", f"1 to {65_536 - table.most}, for `most` ports", table.local.port)
         if not table.local.command:

@@ -100,7 +100,7 @@ def check_role(caller: Caller, route: str) -> None:
     """Raise ForbiddenError unless the caller's role may use the route."""
     least = RIGHTS.get(route, OPERATOR).least
     if RANK[caller.role] < RANK[least]:
-        raise ForbiddenError(f"the token of {caller.user}", f"one of role {least} for `{route}`", str(caller.role))
+        raise ForbiddenError(f"the token of {caller.user}", f"role {least} or higher for `{route}`", str(caller.role))
 
 
 def routes_of(caller: Caller) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def routes_of(caller: Caller) -> tuple[str, ...]:
 def check_user(caller: Caller, route: str, user: str) -> None:
     """Raise ForbiddenError unless the job's user is the caller. An operator may use the route for all jobs."""
     if caller.role is not Role.OPERATOR and caller.user != user:
-        raise ForbiddenError(f"the token of {caller.user}", f"a job of {caller.user} for `{route}`", f"one of {user}")
+        raise ForbiddenError(f"the token of {caller.user}", f"a job of {caller.user} for `{route}`", f"a job of {user}")
 
 
 def owns(caller: Caller, lineage: Iterable[str], user: str) -> bool:
@@ -127,9 +127,9 @@ def check_own(caller: Caller, route: str, lineage: Iterable[str], user: str) -> 
     path = tuple(lineage)
     if RIGHTS.get(route, OPERATOR).own and not owns(caller, path, user):
         if caller.is_unix and not caller.queues:
-            raise ForbiddenError(caller.user, f"a job of their own for `{route}`", f"one of {user}")
+            raise ForbiddenError(caller.user, f"one of their own jobs for `{route}`", f"a job of {user}")
         mine = ", ".join(caller.queues)
-        raise ForbiddenError(f"the token of {caller.user}", f"a job of its own queues ({mine}) for `{route}`", path[0])
+        raise ForbiddenError(f"the token of {caller.user}", f"a job in its queues ({mine}) for `{route}`", path[0])
 
 
 def check_queue(caller: Caller, route: str, lineage: Iterable[str]) -> None:

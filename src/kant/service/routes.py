@@ -57,7 +57,7 @@ Until = Annotated[int, Meta(ge=0, description="Microseconds since the Unix epoch
 Wait = Annotated[int, Meta(ge=0, le=60, description="Seconds to wait until all of them have ended.")]
 Offset = Annotated[int, Meta(description="The offset in bytes; if negative, from the end.")]
 ShownFrom = Annotated[int, Meta(description="The offset of the first output, in bytes; if negative, from the end.")]
-Follow = Annotated[bool, Meta(description="Until the job has ended.")]
+Follow = Annotated[bool, Meta(description="Send output until the job has ended.")]
 Run = Annotated[int, Meta(ge=0, description="The number of the run; 0: the last.")]
 Pty = Annotated[bool, Meta(description="Use a terminal, not pipes.")]
 Node = Annotated[str, Meta(max_length=256, description="For a job on several machines: the machine.")]
@@ -65,7 +65,7 @@ Term = Annotated[str, Meta(max_length=64, description="The value of TERM.")]
 Cursor = Annotated[str, Meta(description="`cursor` of the previous answer.")]
 Page = Annotated[
     Literal["same", "new"],
-    Meta(description="Also return a token for the page of a user of this machine, over the socket."),
+    Meta(description="Also return a token for the page, over the socket: the current one, or a new one."),
 ]
 
 

@@ -43,7 +43,7 @@ class SideProcess:
             except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
                 await self.close()
                 why = str(error) or f"no answer within {self.longest:g} s"
-                raise InputError(self.name, f"a process that answers ({why})") from None
+                raise InputError(self.name, f"an answer from its process ({why})") from None
             except BaseException:
                 await self.close()
                 raise

@@ -151,7 +151,7 @@ class SlotKeeper:
             record = share.slots.pop(job)
             with suppress(OSError):
                 if is_slot(record) and not record.is_over and not self.driver.jobs.fill(record, closes=True):
-                    self.driver.cancel(record, "no short job came for it")
+                    self.driver.cancel(record, "no short job needed it")
 
     def _forget(self) -> None:
         """Delete the files and rows of slots that had no job."""

@@ -53,8 +53,8 @@ def migrations() -> list[tuple[int, str]]:
 
 def damaged(path: Path, error: Exception) -> InputError:
     """Return an error which says that the store is damaged, and what to do about it."""
-    salvage = f"`sqlite3 {path} .recover` recovers its jobs; move it away to begin without them"
-    return InputError(str(path), f"an intact store ({error}); it is not changed: {salvage}")
+    salvage = f"`sqlite3 {path} .recover` recovers its jobs; to start without them, move the file away"
+    return InputError(str(path), f"an intact store ({error}); the file is unchanged: {salvage}")
 
 
 def digest_of(body: bytes) -> bytes:
@@ -89,11 +89,11 @@ class JobStore:
         application, version = self._pragma("application_id"), self._pragma("user_version")
         fresh = version == 0 and not self._db.execute("SELECT 1 FROM sqlite_master").fetchone()
         if not fresh and application != APPLICATION:
-            raise InputError(str(self.path), "a store of Kant; this is another database, which is not changed")
+            raise InputError(str(self.path), "a store of Kant; this is another database and stays unchanged")
         known = migrations()
         if version > known[-1][0]:
             raise InputError(
-                str(self.path), f"a store of version {known[-1][0]} or older (a newer Kant wrote it)", version
+                str(self.path), f"a store of version {known[-1][0]} or older; use the newer Kant that wrote it", version
             )
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")

@@ -87,7 +87,7 @@ class Sessions:
     ) -> web.WebSocketResponse:
         """Run `act` on a WebSocket until it returns, the client disconnects, or `allowed` returns false."""
         if self.open >= MOST_OPEN:
-            raise InputError("Kant", f"at most {MOST_OPEN} terminals at once", self.open)
+            raise InputError("terminals", f"at most {MOST_OPEN} at once", self.open)
         socket = web.WebSocketResponse(heartbeat=ALIVE, max_msg_size=MOST_FRAME, timeout=LOOK)
         await socket.prepare(request)
         self.open += 1
@@ -232,9 +232,9 @@ async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.W
     try:
         command = msgspec.json.decode(first.data[1:], type=list[str])
     except msgspec.DecodeError:
-        raise InputError("the command", "a list of texts in JSON") from None
+        raise InputError("the command", "a JSON array of strings") from None
     if any("\0" in word for word in command):
-        raise InputError("the command", "texts without a zero byte")
+        raise InputError("the command", "text without a zero byte")
     try:
         wire = await SupervisorWire.to(folder)
     except OSError:

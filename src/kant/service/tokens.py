@@ -88,12 +88,12 @@ def _converted(raw: Any, type: Any, where: str) -> Any:
     try:
         return msgspec.convert(raw, type)
     except msgspec.ValidationError as error:
-        raise InputError(where, f"a user and a role of {', '.join(Role)}, as words, with a SHA-256 ({error})") from None
+        raise InputError(where, f"a user, a role ({', '.join(Role)}) and a SHA-256 ({error})") from None
 
 
 def _checked(key: Key, where: str) -> Key:
     if (key.role is Role.TENANT) != bool(key.queues):
-        what = "queues for a tenant (--queue)" if key.role is Role.TENANT else "queues for tenants alone"
+        what = "queues for a tenant (--queue)" if key.role is Role.TENANT else "no queues, which only tenants have"
         raise InputError(f"{where} of {key.user}", what, ", ".join(key.queues) or "none")
     return key
 
@@ -113,7 +113,7 @@ def parse_keys(text: str, where: str, owner: str) -> tuple[Key, ...]:
     tables = parse_toml(where, text, _File, {"sha256": "a SHA-256: 64 hexadecimal digits"}).token
     keys = tuple(_checked(key, f"{where}: the token") for key in tables)
     if len({key.sha256 for key in keys}) < len(keys):
-        raise InputError(where, "each token once")
+        raise InputError(where, "no token twice")
     return keys
 
 
@@ -122,9 +122,9 @@ def read_keys(path: Path, owner: str = "") -> tuple[Key, ...]:
     try:
         text, open_to_others = path.read_text(encoding="utf-8"), path.stat().st_mode & 0o077
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a file with tokens that can be read ({error})") from None
+        raise InputError(str(path), f"a readable file with tokens ({error})") from None
     if open_to_others:
-        raise InputError(str(path), "a file that only its owner may read (chmod 600)")
+        raise InputError(str(path), "a file that only its owner can read (chmod 600)")
     return parse_keys(text, str(path), owner)
 
 
@@ -145,7 +145,7 @@ def change_keys(path: Path, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]
         if path.exists():
             old = read_keys(path)
             if any(not key.user for key in old):
-                raise InputError(str(path), "a file with tables [[token]]; this one has a single token without a table")
+                raise InputError(str(path), "[[token]] tables instead of a single token")
         write_private(path, show_keys(change(old)))
 
 

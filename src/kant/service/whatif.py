@@ -77,9 +77,9 @@ class WhatIfDesk:
         """
         question.check()
         if not journal:
-            raise InputError("the journal", "a disk on which it can be written: what-ifs are made from it")
+            raise InputError("the journal", "a disk that can be written, since a what-if needs the journal")
         if self.working >= self.at_once:
-            raise WhatIfBusyError("whatif", f"at most {self.at_once} questions at once; ask again in a moment")
+            raise WhatIfBusyError("whatif", f"at most {self.at_once} questions at once; try again in a moment")
         self.working += 1
         try:
             task = WhatIfInput(journal, now_us, msgspec.Raw(msgspec.json.encode(question)))
@@ -96,7 +96,7 @@ class WhatIfDesk:
         except InputError as error:
             code, sentence = 400, str(error)
         except msgspec.ValidationError as error:
-            code, sentence = 400, f"the request: expected what the schema says ({error})"
+            code, sentence = 400, f"the request: expected a valid body ({error})"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             code, sentence = 400, f"the request: expected JSON ({error})"
         return code, msgspec.json.encode({"error": sentence})
@@ -114,9 +114,7 @@ class WhatIfDesk:
                 if gone():
                     return b""
                 if not talk.done() and loop.time() > end:
-                    raise TooLongError(
-                        "whatif", f"futures that are simulated within {self.longest:g} s (`until` ends them)"
-                    )
+                    raise TooLongError("whatif", f"a simulation of at most {self.longest:g} s; set an earlier `until`")
             answer, _ = talk.result()
         finally:
             await _ended(child, talk)
@@ -138,5 +136,5 @@ def error_in(answer: bytes) -> InputError:
     try:
         sentence = str(msgspec.json.decode(answer)["error"])
     except (msgspec.DecodeError, KeyError, TypeError):
-        sentence = "whatif: expected futures that fit in memory (`until` ends them)"
+        sentence = "whatif: expected a simulation that fits in memory; set an earlier `until`"
     return SentenceError(sentence)

@@ -52,7 +52,7 @@ async function answer<T>(response: Response): Promise<T> {
   try {
     body = text ? JSON.parse(text) : null;
   } catch {
-    if (response.ok) throw new Refused(response.status, "The server's answer was no JSON.");
+    if (response.ok) throw new Refused(response.status, "The server's answer was not JSON.");
   }
   if (response.ok) return body as T;
   const said = body as { error?: unknown; sentence?: unknown; message?: unknown } | null;

@@ -220,7 +220,7 @@ export async function openLive(source: Source, clock: Clock): Promise<never> {
       if (!news && !more) await Promise.race([pause(CALM), new Promise<void>((go) => (wake = go))]);
     } catch (reason) {
       source.stranger = reason instanceof Refused && reason.status === 401;
-      source.trouble = reason instanceof Refused ? reason.message : "The connection to Kant is lost; what you see is how it was. Trying again.";
+      source.trouble = reason instanceof Refused ? reason.message : "The connection to Kant is lost; this page shows the last known state. Trying again.";
       source.changed();
       await Promise.race([lost.wait(), new Promise<void>((go) => (source.enter = go))]);
     }

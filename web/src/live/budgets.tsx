@@ -25,7 +25,7 @@ export function Budgets({ rows, zero }: { rows: Budget[]; zero: number }) {
           <thead>
             <tr>
               <th scope="col">queue</th><th scope="col">user</th>
-              {["used", "soft", "hard", "soft runs dry", "hard runs dry"].map((name) => <th key={name} scope="col" className="n">{name}</th>)}
+              {["used", "soft", "hard", "soft used up", "hard used up"].map((name) => <th key={name} scope="col" className="n">{name}</th>)}
               <th scope="col">state</th>
             </tr>
           </thead>
@@ -35,7 +35,7 @@ export function Budgets({ rows, zero }: { rows: Budget[]; zero: number }) {
                 <th scope="row">{row.queue}</th><td>{row.user || "all"}</td>
                 {[row.used_gpu_hours, row.soft_gpu_hours, row.hard_gpu_hours].map((value, i) => <td key={i} className="n">{hours(value)}</td>)}
                 <td className="n">{dry(row, "soft")}</td><td className="n">{dry(row, "hard")}</td>
-                <td>{row.state && `${row.state} one is used up`}</td>
+                <td>{row.state && `${row.state} budget is used up`}</td>
               </tr>
             ))}
           </tbody>

@@ -98,8 +98,8 @@ function Waits({ id, waits }: { id: string; waits: boolean }) {
 function recordOf(earlier: NonNullable<Why["answer"]>["earlier"]): string {
   if (!earlier?.answers) return "Not calibrated: too few earlier answers about such jobs are known.";
   const [p90, p50] = [earlier.kept, earlier.kept_p50].map((kept) => Math.round((100 * kept) / earlier.answers));
-  const few = earlier.calibrated ? "" : " Not calibrated: too few jams had such waits.";
-  return `Of ${showCount(earlier.answers)} earlier answers that looked about as far ahead the P90 held for ${p90} %, the P50 for ${p50} %.${few}`;
+  const few = earlier.calibrated ? "" : " Not calibrated: too few periods of congestion had such waits.";
+  return `Of ${showCount(earlier.answers)} earlier answers for about this far ahead, the P90 held for ${p90} %, the P50 for ${p50} %.${few}`;
 }
 
 function Answered({ answer }: { answer: NonNullable<Why["answer"]> }) {
@@ -108,7 +108,7 @@ function Answered({ answer }: { answer: NonNullable<Why["answer"]> }) {
     <>
       <dl className="facts">
         <div><dt>Place in its queue</dt><dd>{answer.in_queue.rank} of {answer.in_queue.of}</dd></div>
-        <div><dt>Among its rivals</dt><dd>{answer.among_rivals.rank} of {answer.among_rivals.of}</dd></div>
+        <div><dt>Among jobs that compete for its GPUs</dt><dd>{answer.among_rivals.rank} of {answer.among_rivals.of}</dd></div>
         <div><dt>Expected start, P50</dt><dd>{p50}</dd></div>
         <div><dt>P90</dt><dd>{p90}</dd></div>
       </dl>
@@ -182,7 +182,7 @@ function Placement({ detail }: { detail: Detail }) {
   }
   return (
     <section className="panel" aria-labelledby="place-title">
-      <h3 id="place-title">Where it lies</h3>
+      <h3 id="place-title">Where it runs</h3>
       <p className="hint">{spread(run, detail.job.id, nodes.length, leaves.size)}</p>
       <ul className="lies">
         {[...leaves].map(([leaf, held]) => (
@@ -230,7 +230,7 @@ function Told({ id }: { id: string }) {
           <li key={i}><time>{when(entry.time_us + value.zero_us)}</time> <span>{entry.sentence}</span></li>
         ))}
       </ol>
-      {!value.whole && <p className="hint">It was over before this Kant started, or long ago: no more is kept.</p>}
+      {!value.whole && <p className="hint">It ended before this Kant started, or long ago: nothing more is recorded.</p>}
     </section>
   );
 }

@@ -131,8 +131,8 @@ function Table({ kind, jobs, eta, own }: { kind: string; jobs: Job[]; eta: Eta |
   const run = usePage().source.runs[0];
   const present = run && run.zero !== null ? run.zero + run.end : 0;
   if (!jobs.length) {
-    const none = { ahead: "Nobody waits.", runs: "Nothing runs.", over: "No job is over yet." }[kind] ?? "There is no such job.";
-    return <p className="empty">{own ? "None of your jobs, nor of your queues." : none}</p>;
+    const none = { ahead: "No job waits.", runs: "No job runs.", over: "No job has ended yet." }[kind] ?? "There is no such job.";
+    return <p className="empty">{own ? "No job of yours or of your queues." : none}</p>;
   }
   const places = new Map(eta?.jobs.map((row, i) => [row.job, { ...row, place: i + 1 }]));
   const now = eta?.time_us ?? 0;

@@ -157,8 +157,8 @@ function Act({ act, id, asks, changed }: { act: "apply" | "undo"; id: string; as
 }
 
 const OPS: Record<string, [what: "job" | "node" | "queue", words: string, value?: string]> = {
-  hold: ["job", "hold"], release: ["job", "release"], priority: ["job", "give a priority", "value"], cancel: ["job", "cancel"], preempt: ["job", "stop, to wait again"],
-  drain: ["node", "drain"], resume: ["node", "take back"], quota: ["queue", "give a quota", "gpus"],
+  hold: ["job", "hold"], release: ["job", "release"], priority: ["job", "give a priority", "value"], cancel: ["job", "cancel"], preempt: ["job", "requeue"],
+  drain: ["node", "drain"], resume: ["node", "resume"], quota: ["queue", "give a quota", "gpus"],
 }; // prettier-ignore
 
 /** One order to plan; several at once are for `kant ops plan`. */
@@ -177,7 +177,7 @@ function NewPlan({ planned }: { planned: () => void }) {
   const enter = async (event: React.FormEvent) => {
     event.preventDefault();
     setBusy(true);
-    setSaid("Two futures are simulated…");
+    setSaid("Simulating two futures…");
     try {
       const order = { op, [what]: name.trim(), ...(value && { [value]: Number(number) }), ...(op === "drain" && { evict }) };
       await send("POST", "/v1/operations/plan", { orders: [order] });
@@ -194,7 +194,7 @@ function NewPlan({ planned }: { planned: () => void }) {
       <label>{what} <input required list={list} value={name} placeholder={what === "job" ? "namespace/name" : ""} onChange={(event) => setName(event.target.value)} /></label>
       <datalist id={list}>{known.map((each) => <option key={each} value={each} />)}</datalist>
       {value && <label>{value === "gpus" ? "GPUs" : "priority"} <input type="number" step={1} required size={6} value={number} onChange={(event) => setNumber(event.target.value)} /></label>}
-      {op === "drain" && <label><input type="checkbox" checked={evict} onChange={(event) => setEvict(event.target.checked)} /> stop what runs there</label>}
+      {op === "drain" && <label><input type="checkbox" checked={evict} onChange={(event) => setEvict(event.target.checked)} /> stop the jobs that run there</label>}
       <button type="submit" disabled={busy}>Plan it</button> <span className="hint" role="status">{said}</span>
     </form>
   );

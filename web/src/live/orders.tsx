@@ -42,8 +42,8 @@ export function ClusterOrders({ queues }: { queues: string[] }) {
   const nodes = source.runs[0]?.cluster?.names ?? [];
   return (
     <>
-      {source.may.includes("order_queue") && <OrderOf kind="queue" names={queues} verbs={[["hold", "Hold", "starts nothing"], ["drain", "Drain", "takes no new jobs"], ["release", "Open", "is open"]]} />}
-      {source.may.includes("order_node") && <OrderOf kind="node" names={[...nodes]} verbs={[["drain", "Drain", "is being freed"], ["release", "Give back", "may take pods again"]]} />}
+      {source.may.includes("order_queue") && <OrderOf kind="queue" names={queues} verbs={[["hold", "Hold", "starts nothing"], ["drain", "Drain", "accepts no new jobs"], ["release", "Open", "is open"]]} />}
+      {source.may.includes("order_node") && <OrderOf kind="node" names={[...nodes]} verbs={[["drain", "Drain", "is being freed"], ["release", "Release", "accepts pods again"]]} />}
     </>
   );
 }

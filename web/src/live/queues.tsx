@@ -28,7 +28,7 @@ function Now() {
         <>
           {limited && (
             <p className="legend lend" aria-hidden="true">
-              <span className="key"><i className="used" />used of its own</span> <span className="key"><i className="borrowed" />borrowed</span>{" "}
+              <span className="key"><i className="used" />used of its own quota</span> <span className="key"><i className="borrowed" />borrowed</span>{" "}
               <span className="key"><i className="lent" />lent to others</span> <span className="key"><i className="free" />free</span>
             </p>
           )}
@@ -54,7 +54,7 @@ function Now() {
               </tbody>
             </table>
           </div>
-          {limited && <p className="hint">Quotas and use of a queue hold for all below it. Who lends is counted as docs/queues.md says.</p>}
+          {limited && <p className="hint">A queue's quota and use include all queues below it. docs/queues.md says how lent GPUs are counted.</p>}
         </>
       )}
       {value && <Budgets rows={value.budgets ?? []} zero={value.zero_us} />}

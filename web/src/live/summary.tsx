@@ -49,16 +49,16 @@ function Metrics() {
     ["JWTD, P50", showTime(found.wait_s.p50), "waiting time: half of the jobs waited no longer"],
     ["JWTD, P90", showTime(found.wait_s.p90), "waiting time: nine of ten jobs waited no longer"],
     ["JTTED, mean", ratio(found.jtted.mean), "run time at the place given, over that at the best place"],
-    ["Jobs", showCount(found.jobs), "that came, or were there"],
-    ["Finished", showCount(found.completed), "that ended well"],
+    ["Jobs", showCount(found.jobs), "that arrived or were already there"],
+    ["Finished", showCount(found.completed), "that succeeded"],
     ["Preemptions", showCount(found.preemptions), "runs stopped so that others could start"],
-    ["Failures", showCount(found.failures), "runs that ended otherwise"],
+    ["Failures", showCount(found.failures), "runs that failed"],
   ];
   const sizes = Object.entries(found.wait_by_size).filter(([, row]) => row.count > 0);
   return (
     <section aria-labelledby="far-h">
       <h2 id="far-h">So far</h2>
-      <p className="hint">Since {showMoment(begins, source.runs[0]?.zero ?? null)}, when this Kant took over. Waits of jobs that still wait count as they stand.</p>
+      <p className="hint">Since {showMoment(begins, source.runs[0]?.zero ?? null)}, when this Kant took over. Jobs that still wait count with their waits so far.</p>
       <dl className="facts panel" id="so-far">{facts.map(([name, value, means]) => <div key={name}><dt>{name}</dt><dd>{value}</dd><dd className="means">{means}</dd></div>)}</dl>
       {sizes.length > 0 && (
         <div className="scroll so-far" tabIndex={0} role="region" aria-label="Waits and slowdown by size of the job">

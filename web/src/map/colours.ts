@@ -151,7 +151,7 @@ export function legend(run: Run, way: string, runs: readonly Run[]): [string, st
     return [[PARTLY, "node partly allocated (counts in GFR)"], [FULL, "node fully allocated"], idle, ...service, ...out];
   }
   if (way === "user") return [...names(usersOf(run), "user"), idle, partly, ...out];
-  if (way === "job") return [["", "each job has a colour of its own, the same in every map, and its id where there is room"], idle, partly, ...out];
+  if (way === "job") return [["", "each job has its own colour, the same in every map, and its id where it fits"], idle, partly, ...out];
   return [...names(run.queues, "queue"), idle, partly, ...out];
 }
 

@@ -73,7 +73,7 @@ export function MapView() {
 function completeness({ frames, kept, total }: { frames: number; kept: number; total: number }): string {
   const count = (n: number) => n.toLocaleString("en");
   if (!frames) return `All ${count(total)} intervals are shown.`;
-  return `Sampled to keep this file small: ${count(frames)} moments equally far apart, with the ${count(kept)} of ${count(total)} intervals in force at one of them. The charts and the numbers are complete.`;
+  return `Sampled to keep this file small: ${count(frames)} equally spaced moments, with the ${count(kept)} of ${count(total)} intervals in force at one of them. The charts and the numbers are complete.`;
 }
 
 /** Picks a job, or none where no run has it; where it runs nowhere at the moment, goes to the moment at which it first does. */
@@ -130,7 +130,7 @@ function Spread({ run }: { run: Run }) {
     const at = jobs.indexOf(run.jobs.find(choice.job));
     pick(run.jobs.id[jobs[(at + 1) % jobs.length]!]!);
   };
-  return <button id="spread" type="button" onClick={next} title="Picks, one after the other, the jobs that run at this moment: the most spread first">Most spread job</button>;
+  return <button id="spread" type="button" onClick={next} title="Selects the jobs that run at this moment, one by one, the most spread first">Most spread job</button>;
 }
 
 interface Tip {
@@ -293,7 +293,7 @@ function describe(run: Run, gpu: number, time: number, zero: number | null): str
   const status = ["", "cordoned", "out of service", "draining", "not there"][now.service[node]!];
   if (status) lines.push(status);
   const lost = now.isLost(node, device);
-  if (lost) lines.push("this GPU is lost: nothing runs on it, and it counts for nothing");
+  if (lost) lines.push("this GPU is lost: nothing runs on it, and it is not counted");
   const holders: number[] = [];
   now.eachOn(node, (row) => {
     const mask = device < 31 ? intervals.maskLow.get(row) >> device : intervals.maskHigh.get(row) >> (device - 31);

@@ -46,7 +46,7 @@ export function JobPanel({ run, id }: { run: Run; id: string }) {
     <div className="job" role="group" aria-label={`Job ${id}`}>
       <h3>
         Job {id} {jobs.name[job] && <small>{jobs.name[job]}</small>}
-        <button type="button" className="quiet" onClick={() => choice.set({ job: "" })}>Let go</button>
+        <button type="button" className="quiet" onClick={() => choice.set({ job: "" })}>Deselect</button>
       </h3>
       <dl className="facts">
         {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
@@ -84,7 +84,7 @@ function nowhere(waits: boolean, over: boolean, ran: boolean): string {
 /** What to ask the journal of a run about a job that waits; a report has no scheduler that could answer. */
 function Ask({ id, at }: { id: string; at: number }) {
   const command = `kant why ${word(id)} journal.jsonl --at ${at / 1e6}s`;
-  return <p className="hint">Why, and what would start it now, says the journal of this run: <code id="ask">{command}</code></p>;
+  return <p className="hint">Why, and what would start it now: <code id="ask">{command}</code></p>;
 }
 
 /** Its devices, node by node, in blocks of leaves. */

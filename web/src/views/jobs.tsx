@@ -116,7 +116,7 @@ export function JobsView() {
           </tbody>
         </table>
       </Scroll>
-      {!found && <p className="empty">{state === "all" ? "No job is found." : `No job ${state === "ended" ? "has ended" : state === "running" ? "runs" : "waits"} at this moment.`}</p>}
+      {!found && <p className="empty">{state === "all" ? "No job found." : `No job ${state === "ended" ? "has ended" : state === "running" ? "runs" : "waits"} at this moment.`}</p>}
       {found > PAGE && (
         <div className="tools pages">
           <button type="button" disabled={from === 0} onClick={() => setFrom(Math.max(0, from - PAGE))}>Earlier rows</button>

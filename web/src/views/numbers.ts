@@ -39,7 +39,7 @@ export const SECTIONS: Section[] = [
   },
   {
     name: "Jobs",
-    words: "what became of them",
+    words: "how they ended",
     rows: [
       row("arrived", "jobs", "count"),
       row("completed", "completed", "count", 1),

@@ -17,7 +17,7 @@ const DEFINITIONS: [string, string][] = [
   ["JWTD", "time from submission until every pod of the gang is bound, and any later wait, by job size class."],
   ["JTTED", "predicted run time under the placement given / that under the best possible placement."],
   ["JCT", "time from submission to completion, of the jobs that completed."],
-  ["censored", "jobs that had not finished when the run ended; their waits count as they stand."],
+  ["censored", "jobs that had not finished when the run ended; their waits so far count."],
   ["gain", "the change against the first run; pp are percentage points, percent are relative."],
 ];
 

@@ -7,7 +7,7 @@ import { Curve } from "./curve";
 import type { Changed, Futures, Ratios, Spread, Submitted, Waits } from "./types";
 
 const SOURCES: Record<string, string> = {
-  recorded: "from the journal", learned: "learned (P50)", estimate: "as their owners said", limit: "up to their limits",
+  recorded: "from the journal", learned: "learned (P50)", estimate: "as stated by their owners", limit: "up to their limits",
   assumed: "as the median of those that finished",
 }; // prettier-ignore
 const SHARES: [keyof Ratios, string][] = [["gar", "GAR mean"], ["sor", "SOR"], ["gfr", "GFR mean"]]; // less of these may be meant
@@ -24,10 +24,10 @@ export function Answer({ found }: { found: Futures }) {
   return (
     <>
       <p className="hint" id="sources">
-        From {showMoment(found.time_us, found.zero_us)} on. Run times: {sources.join(", ") || "of nobody"}. Nobody is known to come later.
+        From {showMoment(found.time_us, found.zero_us)} on. Run times: {sources.join(", ") || "none known"}. No later arrivals are known.
       </p>
       {found.submitted.length > 0 && <ul className="plain" id="submitted">{found.submitted.map((job) => <li key={job.job}>{fate(job, found)}</li>)}</ul>}
-      {all.jobs === 0 && <p className="empty">Nobody waits, in neither future.</p>}
+      {all.jobs === 0 && <p className="empty">No job waits in either future.</p>}
       {all.jobs > 0 && (
         <>
           <div className="answer">
@@ -80,7 +80,7 @@ export function Answer({ found }: { found: Futures }) {
 }
 
 function fate(job: Submitted, found: Futures): string {
-  if (job.start_us === null) return `${job.job} ${job.status === "rejected" ? "is given back" : "does not start"}${job.sentence && `: ${job.sentence}`}.`;
+  if (job.start_us === null) return `${job.job} ${job.status === "rejected" ? "is rejected" : "does not start"}${job.sentence && `: ${job.sentence}`}.`;
   if (job.start_us === found.time_us) return `${job.job} starts at once.`;
   const after = showTime(Math.round((job.start_us - found.time_us) / 1e6));
   return `${job.job} starts ${showMoment(job.start_us, found.zero_us)}, after ${after}${job.sentence && `: ${job.sentence}`}.`;

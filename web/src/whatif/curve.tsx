@@ -38,7 +38,7 @@ export function Curve({ curve, words }: { curve: Futures["curve"]; words: string
         <h3>Waits</h3>
         <span className="legend"><span className="key before">as it is</span><span className="key after">with the change</span></span>
       </figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`Share of the jobs that wait no longer than so long. ${words}`}>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`Share of the jobs by waiting time. ${words}`}>
         {[0, 0.25, 0.5, 0.75, 1].map((share) => (
           <g key={share}>
             <line className="grid" x1={LEFT} x2={WIDTH - RIGHT} y1={heightOf(share)} y2={heightOf(share)} />

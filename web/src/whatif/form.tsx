@@ -89,7 +89,7 @@ export function Fields({ form, change }: Props) {
         {text("to", "until", "for good", { title: "such as +8h, or 06:00Z" })}
         <label className="check">
           <input type="checkbox" name="evict" checked={form.evict} onChange={(event) => change({ evict: event.target.checked })} />
-          <span>stop what runs there</span>
+          <span>stop the jobs that run there</span>
         </label>
       </fieldset>
       <fieldset>
@@ -118,7 +118,7 @@ export function Fields({ form, change }: Props) {
         </label>
       </fieldset>
       <fieldset>
-        <legend>Decide otherwise</legend>
+        <legend>Change the profile</legend>
         {select("profile", "profile", [["", "as it is"], ...profiles.map(({ name }): [string, string] => [name, name])])}
         <p className="hint">{profiles.find(({ name }) => name === form.profile)?.about}</p>
       </fieldset>

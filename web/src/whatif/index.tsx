@@ -63,7 +63,7 @@ function WhatIf() {
   return (
     <section aria-labelledby="whatif-title">
       <h2 id="whatif-title">What if …?</h2>
-      <p className="hint">The cluster and its queue as they are now run on twice, as it is and with these changes together. Nothing happens to the cluster itself.</p>
+      <p className="hint">Two futures are simulated from the present state: one without changes, one with all of these. The cluster itself does not change.</p>
       <form
         className="whatif" aria-label="Changes" onSubmit={(event) => {
           event.preventDefault();

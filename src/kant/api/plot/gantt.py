@@ -93,7 +93,7 @@ def _chosen(result: Result, nodes: int | list[str]) -> list[int]:
     spec = result.cluster.inner
     if isinstance(nodes, int):
         if nodes < 1:
-            raise InputError("nodes", "a number from 1 on, or names", nodes)
+            raise InputError("nodes", "a number of at least 1, or names of nodes", nodes)
         return [index for index, node in enumerate(spec.nodes) if node.gpus][:nodes]
     index = {node.name: number for number, node in enumerate(spec.nodes)}
     for name in nodes:

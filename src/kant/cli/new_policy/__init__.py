@@ -24,9 +24,9 @@ def write_package(name: str, kind: str, folder: Path) -> list[Path]:
     if not TAG.fullmatch(name) or len(name) > LONGEST:
         raise InputError("name", f"words of lower-case letters and digits, joined by hyphens, at most {LONGEST}", name)
     if is_offered(kind, name) or f"kant-{name}" == DISTRIBUTION:
-        raise InputError("name", f"a name that no {kind} has yet (see `kant policies`)", name)
+        raise InputError("name", f"a name that no other {kind} has (see `kant policies`)", name)
     if folder.exists():
-        raise InputError(f"--out {folder}", "a folder that does not exist: nothing is overwritten")
+        raise InputError(f"--out {folder}", "a folder that does not exist yet")
     check_out(folder)
     texts = package_files(name, kind)
     folder.mkdir(parents=True)

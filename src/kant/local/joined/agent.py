@@ -209,7 +209,7 @@ class Agent:
                 held.milli = 1000 * len(held.cores)
                 self._watch(held, found)
             else:
-                held.exit = found or Exit(lost="its machine's agent ended before it began", unborn=True)
+                held.exit = found or Exit(lost="the agent of its machine ended before the run began", unborn=True)
 
     async def _stay(self) -> None:
         wait, end = AGAIN_S[0], time.monotonic() + FIRST_S
@@ -218,7 +218,7 @@ class Agent:
                 await self._session()
                 wait = AGAIN_S[0]
             except ssl.SSLError as error:
-                raise InputError("--token-file", f"the token of this Kant ({error.reason})") from None
+                raise InputError("--token-file", f"the output of `kant token join` there ({error.reason})") from None
             except LeftError:
                 log_event(log, "this machine has left", address=self.options.host)
                 return
@@ -227,7 +227,7 @@ class Agent:
                 log_event(log, "no connection to Kant", address=self.options.host, error=why or "no answer")
                 if not self._has_joined and time.monotonic() + wait > end:
                     address = f"{self.options.host}:{self.options.port}"
-                    what = f"an address at which Kant accepts machines within {FIRST_S:g} s ({why or 'no answer'})"
+                    what = f"the address of `kant up --join-listen` within {FIRST_S:g} s ({why or 'no answer'})"
                     raise InputError("ADDRESS", what, address) from None
             await asyncio.sleep(wait)
             wait = min(2 * wait, AGAIN_S[1])
@@ -253,7 +253,7 @@ class Agent:
             if isinstance(welcome, wire.Left):
                 raise LeftError
             if not isinstance(welcome, wire.Welcome):
-                raise ConnectionError("another protocol")
+                raise ConnectionError("an answer in another protocol")
             self.lease.begin(said + welcome.lease_s)
             for name, held in list(self.runs.items()):
                 if name in welcome.kept:
@@ -289,7 +289,7 @@ class Agent:
             is_shared = False
         if not is_shared:
             what = (
-                f"{path.parent} is not the same folder there and here: a job finds its files here only if they are here"
+                f"{path.parent} is not shared with the machine of `kant up`: jobs here do not find files that lie there"
             )
             log_event(log, what, logging.WARNING)
         wire.say(writer, wire.Shared(is_shared))
@@ -301,7 +301,7 @@ class Agent:
             match message:
                 case wire.Pong(number) if number in self._pings:
                     if not self.lease.renew(self._pings.pop(number) + lease_s):
-                        raise ConnectionError("the lease has run out")
+                        raise ConnectionError("the lease has expired")
                 case wire.Begin():
                     self._begin(message)
                 case wire.Stop(run) if (held := self.runs.get(run)) is not None and held.run is not None:
@@ -365,7 +365,7 @@ class Agent:
         self.runs[order.run] = held
         try:
             if not self.lease.holds:
-                raise OSError(0, "the lease of its machine has run out")
+                raise OSError(0, "the lease of its machine has expired")
             run = begin(folder, self._own(order, held), self.server)
         except OSError as error:
             held.exit = Exit(lost=error.strerror or str(error), unborn=True)

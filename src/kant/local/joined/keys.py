@@ -26,7 +26,7 @@ def make_keys(folder: Path) -> None:
     if (folder / TOKEN).exists():
         return
     if shutil.which("openssl") is None:
-        raise InputError("--join-listen", "openssl on the PATH, to create its certificates")
+        raise InputError("--join-listen", "openssl in the PATH, which creates the certificates")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = []
     for name in (OURS, THEIRS):
@@ -69,7 +69,7 @@ def context(folder: Path, *, is_leader: bool) -> ssl.SSLContext:
         made.load_cert_chain(folder / own)
         made.load_verify_locations(folder / other)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(str(folder), f"the certificates of a token (kant token join): {error}") from None
+        raise InputError(str(folder), f"certificates from the output of `kant token join` ({error})") from None
     return made
 
 

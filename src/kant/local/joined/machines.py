@@ -108,7 +108,7 @@ class Machine:
     @property
     def gone(self) -> Exit:
         """The `Exit` of a run on a machine that has fallen silent."""
-        return Exit(why="lease", lost=f"machine {self.name} fell silent")
+        return Exit(why="lease", lost=f"machine {self.name} stopped responding")
 
     async def dial(self, run: str) -> wire.Streams:
         """Open a connection to the supervisor of a run. Raises OSError or TimeoutError."""
@@ -137,7 +137,7 @@ class Machines:
         self.shared = Path.home()
         found = msgspec.json.decode(kept, type=_Kept) if kept else _Kept(first, [])
         if found.first != first:
-            raise InputError("--cluster", f"{found.first} nodes as before, after which machines have joined", first)
+            raise InputError("--cluster", f"{found.first} nodes as before, since machines have joined", first)
         now = time.monotonic()  # the previous process may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # names of the nodes that are present
@@ -167,7 +167,7 @@ class Machines:
         found = next((each for each in self.present if each.name == name), None)
         if found is None:
             there = ", ".join(each.name for each in self.present) or "none"
-            raise InputError("machine", f"one that has joined ({there})", name)
+            raise InputError("machine", f"the name of a joined machine ({there})", name)
         return found
 
     def leave(self, machine: Machine, until: int | None) -> None:
@@ -197,15 +197,13 @@ class Machines:
         found = []
         for each in self.present:
             if each.is_lost:
-                found.append(f"machine {each.name} is silent: nothing starts there until it is back")
+                found.append(f"machine {each.name} does not respond: no job starts there until it does")
             elif each.known.until is not None:
-                found.append(f"machine {each.name} is leaving: nothing starts there")
+                found.append(f"machine {each.name} is leaving: no job starts there")
             elif each.is_shared is False:
-                found.append(f"machine {each.name} does not have the files of {self.shared} as they are here")
+                found.append(f"machine {each.name} does not share {self.shared} with this machine")
         if len(self.present) >= MANY:
-            found.append(
-                f"{len(self.present)} machines have joined: use Kubernetes for this number (docs/kubernetes.md)"
-            )
+            found.append(f"{len(self.present)} machines have joined: for so many, use Kubernetes (docs/kubernetes.md)")
         return "; ".join(found)
 
     def look(self) -> None:
@@ -312,23 +310,23 @@ class Machines:
         try:
             return await asyncio.start_server(come, host, port, ssl=context(folder, is_leader=True))
         except OSError as error:
-            raise InputError("--join-listen", f"an address that is free ({error.strerror})", f"{host}:{port}") from None
+            raise InputError("--join-listen", f"a free address ({error.strerror})", f"{host}:{port}") from None
 
     def _fault(self, hello: wire.Hello) -> str:
         """Return why a machine may not join; "" if it may."""
         name, node = hello.node.name, hello.node
         if hello.version != wire.VERSION:
-            return f"the version of this machine: expected {wire.VERSION}, as Kant has it, got {hello.version}"
+            return f"version: expected {wire.VERSION}, got {hello.version}; install the same Kant on all machines"
         if name in self.names:
-            return f"--name: expected a name that no machine of Kant has, got {name!r}"
+            return f"--name: expected a name that no node of the cluster has, got {name!r}"
         try:
             check_node(node)
         except StateError as error:
-            return f"this machine: expected one that the core accepts ({error})"
+            return f"this machine: expected a valid node ({error})"
         if powered(node) >= 0 and not self.has_caps:
-            return "--power-cap: expected a Kant that was started with one"
+            return "--power-cap: expected none, since `kant up` runs without --power-cap"
         if 0 < self.gpu_watts < hello.gpu_watts:
-            most = f"at most {self.gpu_watts}W, with which the power cap of all machines counts each GPU"
+            most = f"at most {self.gpu_watts}W, the power of each GPU under the power cap of all machines"
             return f"--gpu-watts: expected {most}, got {hello.gpu_watts}W"
         known = next((each for each in self.known if each.name == name), None)
         if (known is None or known.is_gone) and len(self.present) >= MOST:
@@ -336,9 +334,9 @@ class Machines:
         if known is None:
             return ""
         if known.known.id != hello.id and (known.runs or self.takes_more(known)):
-            return f"--name: expected a name that no other machine has, or its home (--home), got {name!r}"
+            return f"--name: expected a name that no other machine has, or the --home of its last join, got {name!r}"
         if node != known.known.node and known.runs:
-            return "this machine: expected what it had when it joined (GPUs, cores, memory) while jobs run on it"
+            return "this machine: expected the GPUs, cores and memory with which it joined, while jobs run on it"
         return ""
 
     def _machine(self, hello: wire.Hello) -> Machine:
@@ -391,7 +389,7 @@ class Machines:
                 part.begun()
                 kept[name] = part.log.offset
             elif part.has_begun:  # the agent has another home now: runs of its old home end with their lease
-                lost = Exit(why="lease", lost=f"machine {machine.name} does not know its run any more")
+                lost = Exit(why="lease", lost=f"machine {machine.name} no longer has its run")
                 asyncio.get_running_loop().call_later(AFTER * self.lease_s, part.ended, lost)
         wire.say(writer, wire.Welcome(self.lease_s, kept, str(nonce), text))
         for part in list(machine.runs.values()):
