@@ -133,10 +133,10 @@ def test_a_file_keeps_who_waits_for_whom(tmp_path: Path, name: str) -> None:
             "a,0,1,1,,c\nb,0,1,1,,\n",
             "job a, field after: expected identifiers of jobs of the file, or nothing, got 'c'",
         ),
-        ("a,0,1,1,,a\n", "circle, got 'a -> a'"),
-        ("a,0,1,1,,b\nb,0,1,1,,a\n", "circle"),
+        ("a,0,1,1,,a\n", "cycle, got 'a -> a'"),
+        ("a,0,1,1,,b\nb,0,1,1,,a\n", "cycle"),
         ("a,0,1,1,,\nb,1,1,1,a,\nc,2,1,1,,b\n", "job c, field after: expected jobs that neither are nor have burst"),
-        ("a,0,1,1,,\nb,1,1,1,a,\nc,2,1,1,,a\n", "no burst"),
+        ("a,0,1,1,,\nb,1,1,1,a,\nc,2,1,1,,a\n", "neither are nor have burst"),
         ("a,0,1,1,,b||\nb,0,1,1,,\n", "identifiers"),
     ],
 )

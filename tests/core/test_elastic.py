@@ -110,7 +110,7 @@ def test_a_job_is_scaled_to_no_other_pods_than_it_holds() -> None:
             harness.happen(JobScaled(0, "a", (wrong,)))
     with pytest.raises(StateError, match="other requests"):
         harness.happen(JobScaled(0, "a", (PodGroup(4, Demand(2)),)))
-    with pytest.raises(StateError, match="without running"):
+    with pytest.raises(StateError, match="while it was not running"):
         harness.happen(JobScaled(0, "waits", (PodGroup(8, group.demand),)))
 
 

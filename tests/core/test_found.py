@@ -116,7 +116,7 @@ def test_only_a_waiting_job_is_found_on_nodes_that_are_there() -> None:
     with pytest.raises(StateError, match="nodes that do not exist"):
         harness.happen(JobFound(0, "gang", np.array([piece(2, 0, 4)], np.int64)))
     harness.cycle()
-    with pytest.raises(StateError, match="without waiting"):
+    with pytest.raises(StateError, match="while it was not waiting"):
         harness.happen(JobFound(0, "gang", np.array([piece(0, 0, 4)], np.int64)))
 
 

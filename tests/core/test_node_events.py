@@ -79,7 +79,7 @@ def test_a_placer_is_not_used_on_after_the_table_was_laid_out_anew() -> None:
     harness = of("kant", 2)
     before = harness.scheduler.placer
     harness.join(Node("wide", 4))
-    with pytest.raises(StateError, match="laid out anew"):
+    with pytest.raises(StateError, match="last rebuild of the table"):
         before.snapshot.refresh(harness.now)
     harness.submit(make_job("wide", 4))
     harness.cycle()
@@ -155,7 +155,7 @@ def test_a_node_on_which_a_job_lies_that_takes_nothing_does_not_leave() -> None:
     harness.submit(make_job("nothing", 0))
     harness.cycle()
     assert harness.nodes_of("nothing") == ["n0"]
-    with pytest.raises(StateError, match="holds something"):
+    with pytest.raises(StateError, match="holds resources"):
         harness.happen(NodesLeft(harness.now, ("n0",)))
 
 

@@ -406,7 +406,7 @@ def test_giving_back_what_was_never_taken_is_refused_and_changes_nothing() -> No
     tree = two_teams(user_limit=8)
     tree.charge(1, 0, (3,))
     for user, amount in ((0, 4), (1, 1)):
-        with pytest.raises(StateError, match="queue 'a' gives back"):
+        with pytest.raises(StateError, match="queue 'a' returns"):
             tree.refund(1, user, (amount,))
     tree.check([(1, 0, (3,))])
     with pytest.raises(StateError, match="sum over the jobs"):

@@ -324,7 +324,10 @@ def test_the_rule_that_acts_is_wider_by_its_band_and_lasts_for_two_holds(monkeyp
     [
         (lambda text: text.replace("largest = [0, 12]", "size = [0, 12]"), "must be of waiting, backlog"),
         (lambda text: text.replace('policy = "rotate"', 'policy = "turn"'), "expected one of patient, rotate"),
-        (lambda text: text.replace('{ policy = "preemptive" }', '{ policy = "easy" }'), "plan nothing ahead"),
+        (
+            lambda text: text.replace('{ policy = "preemptive" }', '{ policy = "easy" }'),
+            "policies without reservations",
+        ),
         (
             lambda text: text.replace("router.policies.rotate", "router.policies.patient"),
             "other than the floor patient",

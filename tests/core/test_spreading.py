@@ -156,7 +156,7 @@ ZONE = '[[workloads]]\nplacement = { policy = "e-spread" }\n'
     ("text", "sentence"),
     [
         (HEAD + "workloads = 3", "p: workloads: expected [[workloads]] tables, got 3"),
-        (HEAD + "[[workloads]]\nname = 3", "p: workloads 1.name: expected a text, got 3"),
+        (HEAD + "[[workloads]]\nname = 3", "p: workloads 1.name: expected text, got 3"),
         (HEAD + ZONE + "[[workloads]]\n", "p: workloads 2.placement: expected a table with a `policy`"),
         (HEAD + ZONE + "gpu = 3\n", "p: workloads 1: expected a table of valid fields (name, placement, queues"),
         (HEAD + ZONE + "gpus_at_most = -1\n", "Expected `int` >= 0 - at `$.gpus_at_most`"),

@@ -15,7 +15,7 @@ from kant.model.errors import StateError
 from kant.model.units import DAY, HOUR, SECOND, WEEK
 
 Change = tuple[int, int, int]
-ENDLESS = 10**30  # a half life in which nothing decays
+ENDLESS = 10**30  # a half-life in which nothing decays
 steps = st.one_of(st.integers(0, SECOND), st.integers(0, 3 * HOUR), st.integers(0, 2 * HOURS * HOUR))
 half_lives = st.one_of(st.sampled_from([HOUR, DAY, WEEK]), st.integers(1, 10**14))
 
@@ -140,5 +140,5 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(StateError, match="cannot return 1001"):
         usage.changed(0, -1001, SECOND)
     assert usage.running == [1000]
-    with pytest.raises(StateError, match="half life"):
+    with pytest.raises(StateError, match="half-life"):
         usage.decayed(SECOND, 0)

@@ -247,7 +247,7 @@ async def written(api: Api, plane: ControlPlane) -> None:
         await api.patch(f"{OPERATIONS}/{first['metadata']['name']}", {"spec": {"who": "nobody"}})
     world = KubeWorld(load(plane.kubeconfig("tenant")))
     body = operation(9999, "operator", "plan", b"{}")
-    with pytest.raises(InputError, match="expected whoever writes the entry"):
+    with pytest.raises(InputError, match="expected the name of the user who writes the entry"):
         await asyncio.to_thread(world.run, lambda client: client.create(OPERATIONS, body))
 
 

@@ -112,7 +112,7 @@ async def test_a_tenant_holds_releases_and_lowers_what_is_theirs_and_nothing_els
         said = await people("tenant", "hold", "queue/vision", code=2)
         assert "no permission to get queues.scheduling.kant.dev" in said
         said = await people("tenant", "priority", "7", "next", "-n", TEAM, code=2)
-        assert "a priority above that of the pod's PriorityClass is for those who may update queues" in said
+        assert "a priority above that of the pod's PriorityClass needs the permission to update queues" in said
         assert await people("tenant", "priority", "-5", "next", "-n", TEAM) == "next"
         assert await people("operator", "priority", "9", "theirs", "-n", OTHER) == "theirs"
         said = await people("tenant", "hold", "nothing", "-n", TEAM, code=2)

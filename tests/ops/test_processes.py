@@ -90,7 +90,7 @@ def test_the_terminal_refuses_in_one_sentence(scenario: Path) -> None:
     assert "got 'hold second'" in kant("ops", "plan", "hold", "second", *where).refusal()
     assert "--priority" in kant("ops", "plan", "--priority", "second", *where).refusal()
     assert "`colour`" in kant("ops", "plan", "--submit", "gpus=1,time=1h,colour=red", *where).refusal()
-    assert "either" in kant("ops", "plan", "--hold", "second", "--journal", "x.jsonl", *where).refusal()
+    assert "only one of" in kant("ops", "plan", "--hold", "second", "--journal", "x.jsonl", *where).refusal()
     plan = kant("ops", "plan", "--hold", "nobody", *where)
     assert plan.code == 1 and "no waiting or running job has the id nobody" in plan.out
     small = scenario.parent / "limits.toml"

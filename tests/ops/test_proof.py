@@ -308,10 +308,10 @@ def test_an_audit_that_was_changed_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], lines[1].replace(b"late", b"here"), *lines[2:]]))
-    with pytest.raises(InputError, match="was changed"):
+    with pytest.raises(InputError, match="an unchanged file"):
         Desk(small(), OPERATOR, Audit(tmp_path))
     path.write_bytes(b"".join(lines[:1] + lines[2:]))
-    with pytest.raises(InputError, match="was changed"):
+    with pytest.raises(InputError, match="an unchanged file"):
         Desk(small(), OPERATOR, Audit(tmp_path))
 
 

@@ -120,7 +120,7 @@ def test_a_utilisation_is_kept_by_what_the_routers_count(tmp_path: Path) -> None
         ('forecast = "day.csv"\n', "service chat: begins: expected the TOML time at which the first row"),
         ('scale = "static"\nreplicas = 2\nbegins = 2026-11-23T00:00:00Z\n', "begins: expected a forecast or a history"),
         ('scale = "utilisation"\n', "service chat: operators: expected the operator addresses of the routers"),
-        ('history = "day.csv"\nbegins = 2026-11-23T00:00:00Z\n', "history: expected past days"),
+        ('history = "day.csv"\nbegins = 2026-11-23T00:00:00Z\n', "history: expected only past days"),
         (
             'history = "day.csv"\nbegins = 2026-11-21T00:00:00Z\noperators = ["http://127.0.0.1:9"]\n',
             "history: expected at least two days",
