@@ -146,7 +146,7 @@ async def test_kinds_that_are_uninstalled_and_installed_again_count_again(api: A
             for plural in ("queues", "reservations"):
                 await api.delete(kind.format(plural))
             await until(api, lambda pods: all(says(pods, one, GONE) for one in waiting(pods)))
-            await until_so(lambda: "none of queues, reservations counts" in " ".join(driver.informers.unread))
+            await until_so(lambda: "queues, reservations have no effect" in " ".join(driver.informers.unread))
             await install(api)
             await api.apply([queue("team", 2)])
             await until(api, lambda pods: len(bound(pods)) == 2 and all(says(pods, w, "quota") for w in waiting(pods)))
