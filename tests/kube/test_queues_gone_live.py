@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import NAMESPACE, ControlPlane
+from tests.kube.faults import Fault, FaultProxy
 from tests.kube.live import bound, condition, install, of_queue, queue, says, until, waiting
 from tests.kube.objects import Object, make_node, make_pod
 from tests.kube.processes import free_port
@@ -145,10 +146,25 @@ async def test_kinds_that_are_uninstalled_and_installed_again_count_again(api: A
             for plural in ("queues", "reservations"):
                 await api.delete(kind.format(plural))
             await until(api, lambda pods: all(says(pods, one, GONE) for one in waiting(pods)))
-            await until_so(lambda: "none of queues, reservations counts" in " ".join(driver.informers.unread))
+            await until_so(lambda: "queues, reservations have no effect" in " ".join(driver.informers.unread))
             await install(api)
             await api.apply([queue("team", 2)])
             await until(api, lambda pods: len(bound(pods)) == 2 and all(says(pods, w, "quota") for w in waiting(pods)))
             await until_so(lambda: not driver.informers.unread)
     finally:
         await install(api)
+
+
+async def test_a_kind_that_goes_while_nobody_watches_has_no_objects_left(
+    api: Api, plane: ControlPlane, kant: Kant
+) -> None:
+    await api.create(make_node("n0", 8))
+    await api.apply([queue("team", 1)])
+    async with FaultProxy(plane) as proxy, kant(server=proxy.url):
+        await api.create_all(pods_of("team", 0, 2))
+        await until(api, lambda pods: len(bound(pods)) == 1 and all(says(pods, w, "quota") for w in waiting(pods)))
+        proxy.faults.append(Fault("404", resource="queues"))
+        proxy.cut_watches()
+        await until(api, lambda pods: all(says(pods, one, GONE) for one in waiting(pods)))
+        proxy.faults.clear()
+        await until(api, lambda pods: all(says(pods, one, "quota") for one in waiting(pods)))

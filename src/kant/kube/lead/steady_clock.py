@@ -1,8 +1,4 @@
-"""A wall clock that does not jump: the leader's decisions follow the time that passes.
-
-The system clock of one machine may be set forward or back by hours. If decisions followed it, every job with a time
-limit would be evicted at once, or limits, reservations and time-outs would stand still for as long.
-"""
+"""A clock that does not jump with the system clock: else jobs would reach their limits at once, or hours too late."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from kant.kube.objects.refusals import MalformedError, NotYetError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.reconcile.node_filters import NodeFilters
-from kant.kube.translate.provisioning import PROVISIONING, consumed_by, why_not_provided
+from kant.kube.translate.provisioning import PROVISIONING, consumed_by
 from kant.kube.translate.volumes import check_claims
 from kant.live.core import Core
 from kant.model.job import Job
@@ -32,9 +32,11 @@ def check_claims_of(pods: Iterable[Pod], devices: DynamicResources, filters: Nod
 def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
     """Raise NotYetError if a ProvisioningRequest that these pods consume has not been provided."""
     for space, name in dict.fromkeys((pod.metadata.namespace, consumed_by(pod)) for pod in pods):
-        why = why_not_provided(name, mirror.named(PROVISIONING, space, name)) if name else ""
-        if why:
-            raise NotYetError(why)
+        if name:
+            from kant.kube.translate.provided_nodes import why_not_provided  # few clusters have these
+
+            if why := why_not_provided(name, mirror.named(PROVISIONING, space, name)):
+                raise NotYetError(why)
 
 
 def check_reservation(job: Job, booked: Iterable[BookedGpus], core: Core) -> None:

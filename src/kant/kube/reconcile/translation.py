@@ -33,7 +33,6 @@ from kant.kube.translate.levels import level_asked
 from kant.kube.translate.orders import is_held
 from kant.kube.translate.pod_rules import RuleBook, apart_from
 from kant.kube.translate.pods import NO_CHILD, Child, Filters, GangJob, Setting, job_of
-from kant.kube.translate.preferences import preferences_of
 from kant.kube.translate.resources import UNCOUNTED_CLAIM, check_parts, check_quota, with_gpus
 from kant.kube.translate.shares import GpuShares, Holding
 from kant.kube.translate.sharing import SHARED
@@ -247,8 +246,12 @@ class Translation:
         return "/".join(ref.key) if ref is not None else pods[0].metadata.uid
 
     def _preferences(self, pod: Pod) -> Preferences:
-        where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
-        of_nodes = preferences_of(pod, self.eligible.node_sets.soft_taints, self.eligible.node_sets.name_of, where)
+        of_nodes, sets = Preferences(), self.eligible.node_sets
+        if sets.soft_taints or pod.spec.affinity is not None:
+            from kant.kube.translate.preferences import preferences_of  # few pods prefer nodes
+
+            where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
+            of_nodes = preferences_of(pod, sets.soft_taints, sets.name_of, where)
         return replace(of_nodes, pods=self.rule_book.pulls(pod), spread=self.rule_book.evenly(pod))
 
     def _job(

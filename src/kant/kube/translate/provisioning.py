@@ -7,9 +7,7 @@ provided. If a gang were tried before, it would use the capacity of others, or c
 
 from __future__ import annotations
 
-import msgspec
-
-from kant.kube.objects.views import Condition, Pod, Unstructured, View
+from kant.kube.objects.views import Pod
 
 PROVISIONING = "provisioningrequests"
 """The name of the kind in the mirror."""
@@ -24,35 +22,7 @@ CONSUMES = (
 """The annotation of a pod that names its ProvisioningRequest, and an older name of the annotation."""
 
 
-class _Status(View, frozen=True):
-    conditions: tuple[Condition, ...] = ()
-
-
 def consumed_by(pod: Pod) -> str:
     """Return the name of the ProvisioningRequest that a pod consumes; "" for none."""
     said = pod.metadata.annotations or {}
     return next((said[key] for key in CONSUMES if said.get(key)), "")
-
-
-def why_not_provided(name: str, found: Unstructured | None) -> str:
-    """Return one sentence on why the nodes of a ProvisioningRequest are missing; "" if they are provided.
-
-    `found` None: the object does not exist. After its booking has expired, its pods compete with others for the nodes.
-    """
-    if found is None:
-        return f"its ProvisioningRequest {name} does not exist"
-    try:
-        conditions = msgspec.json.decode(found.status, type=_Status).conditions
-    except msgspec.MsgspecError:
-        conditions = ()
-    met = {one.type: one for one in conditions if one.status == "True"}
-    if "Failed" in met:
-        said = met["Failed"].message or met["Failed"].reason
-        return f"its ProvisioningRequest {name} has failed" + (f": {said}" if said else "")
-    if "Provisioned" in met:
-        return ""
-    if "BookingExpired" in met:
-        return f"the booking of its ProvisioningRequest {name} expired before the nodes were provided"
-    if "Accepted" in met:
-        return f"its ProvisioningRequest {name} is accepted, and its nodes are not provided yet"
-    return f"its ProvisioningRequest {name} has not been accepted yet"
