@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.examples import part
@@ -221,17 +223,20 @@ def test_a_job_of_two_models_is_tried_again_when_it_may_preempt_on_the_first_of_
     assert sorted(harness.running()) == ["second", "waits"]
 
 
-@pytest.mark.parametrize("discipline", ["backfill", "best-effort"])
-def test_a_job_that_is_evicted_and_may_never_start_again_is_rejected_right_after(discipline: str) -> None:
+@pytest.mark.parametrize(
+    ("order", "discipline"), [("fifo", "best-effort"), ("srtf", {"policy": "preemptive", "min_run_s": 0})]
+)
+def test_a_job_that_is_evicted_and_may_never_start_again_is_rejected_right_after(order: str, discipline: Any) -> None:
     """It has more than its queue is now allowed; while it runs nobody minds."""
-    harness = Harness(make_cluster(4), make_profile("fifo", discipline, preemption=Preemption(min_run_s=0)))
+    rights = Preemption(min_run_s=60) if order == "fifo" else None
+    harness = Harness(make_cluster(4), make_profile(order, discipline, preemption=rights))
     harness.set_queues(make_queue("small", 4), make_queue("large", 4))
-    harness.submit(make_job("was", 4, queue="small"))
+    harness.submit(make_job("was", 4, queue="small", estimate=1000 * SECOND))
     harness.cycle()
-    harness.now = 10 * SECOND
+    harness.now = 100 * SECOND
     harness.set_queues(make_queue("small", 2, borrowing=0), make_queue("large", 4))
-    harness.submit(make_job("comes", 4, queue="large", priority=1))
-    plan = harness.cycle(10 * SECOND)
-    assert harness.running() == ["comes"] and plan.review_at == 10 * SECOND + 1
-    harness.cycle(10 * SECOND + 1)
+    harness.submit(make_job("comes", 4, queue="large", priority=int(order == "fifo"), estimate=10 * SECOND))
+    plan = harness.cycle(100 * SECOND)
+    assert harness.running() == ["comes"] and plan.review_at == 100 * SECOND + 1
+    harness.cycle(100 * SECOND + 1)
     assert harness.status("was") == JobStatus.REJECTED
