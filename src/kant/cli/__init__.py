@@ -7,11 +7,11 @@ import sys
 __all__ = ["main"]
 
 
-def main() -> None:
-    """Run `kant` and exit with its code."""
+def main(arguments: list[str] | None = None) -> None:
+    """Run `kant`, by default with the arguments of the process, and exit with its code."""
     try:  # it includes the imports, so that Ctrl-C shows no traceback while they load
         from kant.cli.app import main as run
 
-        run()
+        run(arguments)
     except KeyboardInterrupt:
         sys.exit(130)
