@@ -65,6 +65,9 @@ def test_a_clock_that_is_set_stops_nobody_and_holds_nobody_up(tmp_path: Path) ->
         long = kant.submit("while [ ! -e go ]; do sleep 0.05; done", gpus=2, time_s=HOUR)
         waits = kant.submit("true", gpus=3)
         assert eventually(lambda: [kant.phase(job) for job in (limited, long)] == ["running"] * 2)
+        assert verb("reserve", "exam", "--gpus", "1", "--start", "30m", "--time", "1h", "--home", home).code == 0
+        exam = kant.client.get("/v1/reservations")
+        assert [row["phase"] for row in exam["reservations"]] == ["pending"]
         steps = []
         for leap in leaps:
             wall.set(leap)
@@ -74,6 +77,7 @@ def test_a_clock_that_is_set_stops_nobody_and_holds_nobody_up(tmp_path: Path) ->
             told = kant.client.get("/v1/eta")
             assert [row["job"] for row in told["jobs"]] == [waits] and told["time_us"] + told["zero_us"] < 2**62
             assert "capacity" in kant.client.get(kant.client.job(waits, "why"))["sentence"]
+            assert kant.client.get("/v1/reservations") == exam
             listed = verb("jobs", "--home", home, "--all")
             assert listed.code == 0 and "waiting" in listed.out and not re.search(r"\d[dh]\b", listed.out), listed
             sane(kant)
@@ -94,7 +98,7 @@ def test_a_clock_that_is_set_stops_nobody_and_holds_nobody_up(tmp_path: Path) ->
         assert kant.over(again) == ["failed"]
     wall.set(10 * YEAR)
     with Up(home, "1x4", prepare=wall.prepare, keep_days=1) as kant:  # ten years ahead: nothing is old by that
-        assert kant.phase(long) == "running"
+        assert kant.phase(long) == "running" and kant.client.get("/v1/reservations") == exam
         (home / "go").touch()
         assert kant.over(long, waits) == ["finished"] * 2
         assert [job["id"] for job in sane(kant)] == [limited, long, waits, *steps, second, again]

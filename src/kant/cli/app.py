@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -42,9 +41,6 @@ def main(arguments: list[str] | None = None, app: App | None = None) -> None:
     SIGTERM and SIGHUP end it as an exception does, so that it leaves no temporary files and no child processes; the
     code is then 128 plus the signal's number.
     """
-    # loading modules creates few reference cycles, and with default settings collections take a sixth of the start-up
-    # time
-    gc.set_threshold(20_000)
     ends = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     ours = [number for number, usual in ends.items() if signal.getsignal(number) is usual]  # not what nohup ignores
     for number in ours:
