@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +57,11 @@ def test_a_verb_names_the_extra_that_it_needs(tmp_path: Path, words: tuple[str, 
 def test_the_others_need_none(tmp_path: Path) -> None:
     found = bare(tmp_path, "profiles", "--json")
     assert json.loads(found.stdout) == {name: builtin_profile(name).about for name in builtin_texts()}
+    alone = False
     for words, said in ((("up", "--listen", "none", "--detach"), "this machine has "), (("down",), "Kant is down")):
         done = bare(tmp_path, *words)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(said)
+        if pid := re.search(r"Kant is up: process (\d+)", done.stdout):
+            alone = os.getsid(int(pid[1])) == int(pid[1])
+    assert alone, "expected a session of its own, so that the end of a terminal does not end it"

@@ -2,7 +2,8 @@
 
 A command of the shell named `kant` hands its arguments, folder, environment and open files to a server, and exits as
 the process that the server forks for it. That process runs what the real command runs, only it need not load Kant's
-libraries and kernels first, which is most of the time of a small command.
+libraries and kernels first, which is most of the time of a small command. A Kant that `kant up --detach` starts is
+forked too, with the processes beside it; `tests/cli/test_extras.py` starts a new interpreter, as users do.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import IO, NoReturn
 
+from tests import side_processes
 from tests.docs.session import answer
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +69,7 @@ def serve(address: str) -> None:
     from kant.scheduler.profile import builtin_profile
 
     warm(builtin_profile("kant"))
+    beside = side_processes.server()
     gc.freeze()  # memory that no collection looks at stays shared
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -77,14 +81,14 @@ def serve(address: str) -> None:
             if child == 0:
                 listener.close()
                 if os.fork() == 0:  # nobody need wait for a grandchild
-                    be_the_command(connection)
+                    be_the_command(connection, beside)
                 os._exit(0)
             connection.close()
             os.waitpid(child, 0)
 
 
-def be_the_command(connection: socket.socket) -> NoReturn:
-    """Take the place of who has connected, and tell the exit code."""
+def be_the_command(connection: socket.socket, beside: str) -> NoReturn:
+    """Take the place of who has connected, and tell the exit code. Processes beside a Kant come from `beside`."""
     code = 1
     try:
         head, files, _, _ = socket.recv_fds(connection, 4, 3)
@@ -100,8 +104,10 @@ def be_the_command(connection: socket.socket) -> NoReturn:
             sys.path[0] = ""
             answer()
         else:
-            from kant.cli import main
+            from kant.cli import main, up
 
+            side_processes.use(beside)
+            vars(up)["subprocess"] = SimpleNamespace(Popen=Detached, DEVNULL=subprocess.DEVNULL)
             main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -112,6 +118,37 @@ def be_the_command(connection: socket.socket) -> NoReturn:
         sys.stderr.flush()
         connection.send(bytes([code]))
         os._exit(code)
+
+
+class Detached:
+    """What `subprocess.Popen` is to `kant up --detach`: the command in a session of its own, forked from here."""
+
+    def __init__(self, command: list[str], *, stdout: IO[bytes], **_: object) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            code: object = 1
+            try:
+                os.setsid()
+                nothing = os.open(os.devnull, os.O_RDONLY)
+                for file, number in ((nothing, 0), (stdout.fileno(), 1), (stdout.fileno(), 2)):
+                    os.dup2(file, number)
+                sys.argv = ["kant", *command[3:]]
+                from kant.cli import main
+
+                main()
+            except SystemExit as end:
+                code = end.code
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code if isinstance(code, int) else int(code is not None))
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else None
 
 
 if __name__ == "__main__":
