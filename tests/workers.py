@@ -1,7 +1,8 @@
 """Workers of pytest-xdist that are forked from a process which has imported all modules of tests.
 
-A worker that is a new interpreter imports them for three seconds of CPU. Here it is a small program, which hands its
-open files to a server and ends with the process that the server forks for it.
+A worker that is a new interpreter imports them for three seconds of CPU, and loads the kernels of the default profile
+for one more. Here it is a small program, which hands its open files to a server and ends with the process that the
+server forks for it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from _pytest.pathlib import ImportMode, import_path
 from tests.kube.processes import fork_server
 from tests.side_processes import CLIENT, end_with
 
+from kant.live.warm import warm
+from kant.scheduler.profile import builtin_profile
+from kant.sim.warm import warm_up
+
 CALM_CLIENT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + CLIENT
 """Ctrl-C is for the worker, which clears up."""
 
@@ -39,6 +44,9 @@ def fork_workers(config: pytest.Config, specs: list[execnet.XSpec], modules: Seq
     """
 
     def import_all() -> None:
+        profile = builtin_profile("kant")
+        warm_up(profile)
+        warm(profile)
         for path in modules:
             import_one(path, config.rootpath)
             if any(name.startswith(NOT_FORKED) for name in threads()):
