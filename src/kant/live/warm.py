@@ -24,6 +24,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER
 from kant.placement.cost.slowdown import Slowdowns
+from kant.queueing.evictable import RUNNING_WIDTH, add_pools_held
 from kant.queueing.preemption.policy import candidates_of
 from kant.queueing.preemption.search import search
 from kant.scheduler.cycle import Scheduler
@@ -80,3 +81,4 @@ def warm(profile: Profile, ahead: bool = False) -> None:
             pool = candidates_of(diagnosis.cycle, list(state.running))
             search(diagnosis.placer, state.shapes.of(jobs[0]), state.rows["large"], pool, FOREVER, exact=0)
             diagnosis.placer.fits_without(state.shapes.of(jobs[0]), pool.rows)
+        add_pools_held(np.zeros((0, RUNNING_WIDTH), np.int64), state.jobs, state.pieces, state.table)
