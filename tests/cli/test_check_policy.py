@@ -74,7 +74,7 @@ def test_policies_of_other_packages_are_listed_and_checked() -> None:
 
 def test_without_other_packages_nothing_is_checked_unless_it_is_named() -> None:
     assert kant("check", "policy").out == "no package offers a policy (docs/policies.md)\n"
-    assert kant("check", "policy", "strict", "--rounds", 1).out.startswith("discipline.strict of package kant: keeps")
+    assert kant("check", "policy", "strict", "--rounds", 1).out.startswith("discipline.strict of package kant: follows")
 
 
 @pytest.mark.parametrize(

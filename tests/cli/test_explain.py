@@ -95,7 +95,7 @@ def test_it_shows_what_there_was_to_choose_from_and_why_one_won(tmp_path: Path) 
         "gang: started at 0d 00:01:00 on 2 nodes",
         "2 pods on 16 GPUs",
         "H100: 6 nodes, 2 too full: 4 can run a pod",
-        "0 of 6 nodes hold the gang: the best takes 1 of 2 pods",
+        "0 of 6 nodes hold the gang: the best holds 1 of 2 pods",
         "2 of 3 leaves hold the gang",
         "> 1 leaf-0 2 yes yes no 2 16",
         "2 leaf-1 2 yes yes no 2 16",
@@ -119,7 +119,7 @@ def test_a_spread_gang_is_told_what_that_costs_and_what_it_could_have_had(tmp_pa
     found = lines("gang", journal)
     for line in (
         "n0 is the only node in leaf-0 that fits a pod",
-        "0 of 3 leaves hold the gang: the best takes 1 of 2 pods",
+        "0 of 3 leaves hold the gang: the best holds 1 of 2 pods",
         "> 1 spine-0 2 yes yes yes 2 16",
         "pods: 1 in leaf-0, 1 in leaf-1",
         "in one spine: 2 nodes, the fewest possible, 2 leaves where 1 would do",
@@ -145,7 +145,7 @@ def test_a_level_that_the_job_asks_for_is_said(tmp_path: Path) -> None:
     assert "2 pods on 16 GPUs, required in one leaf" in lines("must", journal)
     found = lines("may", journal)
     assert "3 pods on 24 GPUs, preferred in one leaf" in found
-    assert "0 of 3 leaves hold the gang: the best takes 2 of 3 pods" in found
+    assert "0 of 3 leaves hold the gang: the best holds 2 of 3 pods" in found
 
 
 def test_another_start_and_another_time_can_be_asked_for(journal: Path) -> None:

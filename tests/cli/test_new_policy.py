@@ -54,9 +54,9 @@ def test_a_package_of_another_kind_offers_its_policy_and_passes_its_tests(kind: 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["fifo"], "a name that no order has yet"),
-        (["best-fit", "--kind", "placement"], "a name that no placement has yet"),
-        (["scheduler"], "a name that no order has yet"),  # its package would be called like Kant's own
+        (["fifo"], "a name that no other order has"),
+        (["best-fit", "--kind", "placement"], "a name that no other placement has"),
+        (["scheduler"], "a name that no other order has"),  # its package would be called like Kant's own
         (["Fifo"], "words of lower-case letters and digits"),
         (["../up"], "words of lower-case letters and digits"),
         (["a" * 41], "at most 40"),

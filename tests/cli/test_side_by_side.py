@@ -39,7 +39,7 @@ def test_what_goes_wrong_in_one_run_is_said_in_one_sentence(jobs: str, small: Pa
     """A folder stands where a journal should be written."""
     (tmp_path / "tiresias" / "journal.jsonl").mkdir(parents=True)
     outcome = kant("compare", small, "--cluster", "4x8", *PROFILES, "--jobs", jobs, "--out", tmp_path)
-    assert "journal.jsonl: expected a file or folder that can be used" in outcome.refusal()
+    assert "journal.jsonl: expected a file that can be read and written" in outcome.refusal()
 
 
 def test_progress_names_the_day_the_jobs_and_the_time_left(

@@ -46,6 +46,6 @@ def test_a_week_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text(JOBS)
     (tmp_path / "week.csv").write_text(WEEK + "lab,2h,4h,1\n")
     given = ("simulate", tmp_path / "jobs.csv", "--cluster", "1x8", "--reservations", tmp_path / "week.csv")
-    assert "booking lab: expected GPUs side by side that are free" in kant(*given).refusal()
+    assert "booking lab: expected adjacent GPUs that are free" in kant(*given).refusal()
     (tmp_path / "week.csv").write_text("id,lower,upper,size\na,0,1,1\n")
     assert "the columns id, start, end and gpus" in kant(*given).refusal()

@@ -247,7 +247,7 @@ def test_what_contradicts_a_booking_is_refused_by_the_state() -> None:
             book(harness, name, start, end, held)
     book(harness, "r", 2 * HOUR, 3 * HOUR, (0, 0b1))  # it moves
     book(harness, "s", HOUR, 2 * HOUR, (0, 0b11))
-    with pytest.raises(StateError, match="no reservation"):
+    with pytest.raises(StateError, match="reservation 't' does not exist"):
         harness.happen(BookingEnded(0, "t"))
     harness.now = HOUR
     with pytest.raises(StateError, match="has begun"):

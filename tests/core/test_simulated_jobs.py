@@ -102,7 +102,7 @@ def test_bursts_of_a_core_that_can_never_run_leave_with_it() -> None:
 
 def test_a_discipline_that_ignores_bursts_is_refused() -> None:
     jobs = make_jobs(submit=[0, 5], runtime=[100, 50], base_job=[-1, 0])
-    with pytest.raises(InputError, match="bursts"):
+    with pytest.raises(InputError, match="burst replicas"):
         simulate(jobs, make_cluster(2), make_profile("srtf", "preemptive"))
 
 

@@ -72,7 +72,10 @@ async def test_helm_installs_upgrades_and_uninstalls_kant(
 
         done = await helm("install", "kant", str(CHART), "--create-namespace", "--set", everything)
         assert done.returncode == 0, done.stderr
-        assert "`schedulerName: kant`" in done.stdout and "keep the gate scheduling.kant.dev/quota" in done.stdout
+        assert (
+            "`schedulerName: kant`" in done.stdout
+            and "keep the scheduling gate scheduling.kant.dev/quota" in done.stdout
+        )
         assert len(await rest(api, objects)) == len(objects)
         async with Api(plane, "kant") as kant:
             assert await may(kant, "patch", "", "pods") and await may(kant, "patch", "", "nodes")

@@ -232,7 +232,7 @@ async def test_no_two_rounds_undo_each_other(api: Api, kant: Kant) -> None:
         await at_rest(api, driver)
         told = await events(api, "Preempted")
         assert driver.counts.evicted == len(told) > 0
-        by = {event["note"].split()[0].removeprefix("default/").split("~")[0] for event in told}
+        by = {event["note"].split(" by default/")[1].split()[0].split("~")[0] for event in told}
         assert by <= set(winners)
         seen = {event["regarding"]["name"] for event in await events(api, "Scheduled")}
         assert all(any(one.startswith(f"{winner}-") for one in seen) for winner in by)

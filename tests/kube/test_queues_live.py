@@ -217,7 +217,7 @@ async def test_states_of_a_queue(api: Api, kant: Kant, state: str, runs_on: bool
             await status(api, "queues", "a", lambda s: s.get("observedGeneration") == 2)
             await api.delete("/api/v1/namespaces/default/pods/a-1", grace_s=0)
             await api.create(make_pod("late", labels=of_queue("a")))
-            word = "is on"
+            word = "is on hold" if state == "hold" else "drains"
             pods = await until(api, lambda pods: says(pods, "late", word) and ("waits" in bound(pods)) == starts)
             assert bound(pods) == (["a-0", "waits"] if starts else ["a-0"])
         else:

@@ -108,7 +108,7 @@ async def test_a_required_level_holds_a_gang_together_or_it_waits(
             ),
         )
         assert condition(next(p for p in pods if p["metadata"]["name"] == "waits-5"))["reason"] == "Unschedulable"
-        assert "the best takes" in condition(next(p for p in pods if p["metadata"]["name"] == "waits-0"))["message"]
+        assert "has room for" in condition(next(p for p in pods if p["metadata"]["name"] == "waits-0"))["message"]
         taken = leaves(pods, "fits") | leaves(pods, "free")
         other = next(i for i in range(4) if f"n{i}" not in taken)
         await api.delete(f"/api/v1/namespaces/default/pods/theirs-{other}", grace_s=0)

@@ -150,7 +150,7 @@ def test_the_page_shows_budgets_and_says_which_are_used_up(browser: Any, tmp_pat
     with Up(tmp_path / "home", "1x4", listen=f"127.0.0.1:{free_port()}", **options) as up:
         up.submit("sleep 600", gpus=2, queue="vision", grace_s=0.1)
         late = up.submit("true", gpus=1, queue="vision")
-        assert eventually(lambda: "nothing before" in str(up.client.get("/v1/waiting")["jobs"]))
+        assert eventually(lambda: "starts no job before" in str(up.client.get("/v1/waiting")["jobs"]))
         seen = Seen(browser, listening(up), page_token(up.home))
         page, banner = seen.page, seen.page.locator(".notice")
         banner.nth(1).wait_for()

@@ -71,7 +71,7 @@ def test_the_amount_of_all_machines_is_exactly_their_cap(machine: int, pool: int
         assert [
             name
             for name in ("--power-cap", "--pool-power-cap")
-            if f"{name}: expected {watts}W or more" in str(refused.value)
+            if f"{name}: expected at least {watts}W" in str(refused.value)
         ] == low
         return
     assert read_caps(*given, virtual=True) == PowerCaps(machine, pool, watts)

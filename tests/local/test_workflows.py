@@ -179,7 +179,7 @@ def test_the_service_takes_no_stage_that_waits_for_a_later_one(kant: Up) -> None
         ([{"job": job}, {"job": job | {"array": [0, 1]}}], "stage 1, array"),
         ([{"job": job}, {"job": job | {"gpus": 9}}], "stage 1, gpus: expected at most 8"),
         ([{"job": job}, {"job": job | {"workdir": "here"}}], "stage 1, workdir"),
-        ([], "schema"),
+        ([], "expected a valid body"),
     ):
         with pytest.raises(InputError, match=says):
             kant.client.post("/v1/workflows", {"stages": stages})

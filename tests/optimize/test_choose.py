@@ -155,7 +155,7 @@ def test_the_bookings_of_a_file_get_their_gpus_or_are_refused_by_name() -> None:
     state.check()
     assert {name: own.devices() for name, own in state.bookings.items()} == {"a": {0: 3}, "b": {1: 3}, "c": {0: 3}}
     for wrong, said in (
-        ([LineBooking("a", 0, 5, 4), LineBooking("b", 3, 9, 2)], "week.csv, booking b: expected GPUs side by side"),
+        ([LineBooking("a", 0, 5, 4), LineBooking("b", 3, 9, 2)], "week.csv, booking b: expected adjacent GPUs"),
         ([LineBooking("a", 0, 5, 9)], "week.csv, booking a, gpus: expected at most 4"),
         ([LineBooking("a", 0, 5, 1, offset=0)], "week.csv, booking a: expected neither offset"),
     ):

@@ -118,7 +118,7 @@ def test_a_program_that_is_too_long_to_prove_is_refused() -> None:
     steps = (ProgramStep(1, ("a",)), *[ProgramStep(1)] * 1500, ProgramStep(1, ("a",)))
     program = Program(6, (Tier("slow", 2),), (Buffer("a", 4, "slow"),), steps)
     assert not faults(program, beam(program, 2))
-    with pytest.raises(InputError, match="for a proof"):
+    with pytest.raises(InputError, match="fewer steps between the uses of its buffers, or --search beam"):
         shortest(program, greedy(program))
 
 

@@ -94,7 +94,7 @@ def test_errors_are_those_of_steps_that_were_held_back() -> None:
     steps = np.column_stack([tokens, 0 * tokens, 0 * tokens, np.full(30, 10.0)])
     steps[1::3, 3] = 8.0  # those that are held back, in this order
     assert checked(steps, 0.0, 1)[1:] == (10, 0.25, 0.25)
-    with pytest.raises(InputError, match="at least 15 of them, got 14"):
+    with pytest.raises(InputError, match="at least 15 steps, got 14"):
         checked(steps[:14], 0.0, 1)
 
 

@@ -74,7 +74,7 @@ def test_no_package_is_imported_for_a_trace_of_kants_own(install: Install, tmp_p
             READER,
             r'format days of package kant-hours: expected a kant.workload.formats.Format with name="days"',
         ),
-        ("philly", READER, r"format philly: expected one package .* offered by kant and kant-hours: uninstall one"),
+        ("philly", READER, r"format philly: expected one package .* but kant and kant-hours do: uninstall one"),
     ],
 )
 def test_a_reader_that_cannot_be_used_is_refused(install: Install, name: str, text: str, said: str) -> None:
@@ -86,5 +86,5 @@ def test_a_reader_that_cannot_be_used_is_refused(install: Install, name: str, te
 def test_two_packages_with_one_name_are_refused(install: Install) -> None:
     install("hours", "kant_hours:FORMAT")
     install("hours", "their_hours:FORMAT", package="their-hours")
-    with pytest.raises(InputError, match="offered by kant-hours and their-hours: uninstall one"):
+    with pytest.raises(InputError, match="but kant-hours and their-hours do: uninstall one"):
         format_named("hours")

@@ -22,7 +22,7 @@ SENTENCES = {
     "drain": "`kant leave NAME` drains a machine that has joined, and lets it go; on Kubernetes `kubectl drain`",
     "stop": "`kant cancel JOB` ends a job, and `kant down` stops Kant while jobs continue",
     "pause": "`kant queue pause NAME` (or --all) stops starts; `kant hold JOB` keeps one job from starting",
-    "resume": "`kant queue resume NAME` (or --all), or `kant release JOB` of a job that is held",
+    "resume": "`kant queue resume NAME` (or --all), or `kant release JOB` of a held job",
     "restart": "`kant requeue JOB` stops a running job and puts it back in the queue",
     "kill": "`kant cancel JOB` ends a job, and `kant signal JOB NAME` sends it a signal",
     "get": "`kant jobs` lists waiting and running jobs, and `kant show JOB` shows all about one",

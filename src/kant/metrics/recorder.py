@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MILLI = range(7)
 SAMPLE_WIDTH = 7
 
-SPARE = 1 << 14
+SPARE = 1 << 13
 """The number of consecutive samples that are packed together."""
 
 # Columns of a pool's integrals: milli-GPU times whole seconds, and the rest in milli-GPU times microseconds. A single

@@ -127,7 +127,7 @@ class RunOrders:
     def _release(self, order: o.Release, now: int, user: str) -> Done:
         name = public_id(order.job)
         if name not in self.held:
-            raise InputError("job", "a job that is held", order.job)
+            raise InputError("job", "a held job", order.job)
         held = self.held.pop(name)
         self._again(held.job, held.left, now)
         return Done(order, name, (o.Hold(name),))

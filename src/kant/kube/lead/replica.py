@@ -9,6 +9,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -265,13 +266,9 @@ class Replica:
             term.holds = lambda: True
             await self._lead(Ready(self._driver(client, term)))
             return
+        keep = partial(client.may_be_carried_out, self.options.lease[0])
         async with (
-            LeaseThread(
-                self.config,
-                self._lease,
-                self.trouble,
-                keep=lambda: client.may_be_carried_out(within=self.options.lease[0]),
-            ) as candidate,
+            LeaseThread(self.config, self._lease, self.trouble, keep) as candidate,
             Standby(lambda: self._driver(client, term)) as standby,
         ):
             log_event(log, "waits for the Lease")

@@ -109,7 +109,7 @@ def trial_sentence(found: dict[str, Any]) -> str:
     (row,) = found["jobs"]
     early, late = (_when(row["expected_us"], name, found["zero_us"]) for name in ("p50", "p90"))
     rests_on = row["rests_on"]["sentence"] if row["rests_on"] is not None else ""
-    place = f"number {row['place']:,} of {row['of']:,} that wait"
+    place = f"number {row['place']:,} of {row['of']:,} waiting jobs"
     return "; ".join(part for part in (f"P50 {early}, P90 {late}", rests_on, place, row["sentence"]) if part)
 
 

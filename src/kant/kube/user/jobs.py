@@ -153,7 +153,7 @@ class UserJobs:
         """Let a held job start. Returns True; raises InputError if the job is not held."""
         job, pods = await self._found(name)
         if not job.spec.suspend or phase_of(job, pods) in OVER:
-            raise InputError(f"job {name}", "a job that is held", phase_of(job, pods))
+            raise InputError(f"job {name}", "a held job", phase_of(job, pods))
         await self._suspend(job, False)
         return True
 
