@@ -118,8 +118,9 @@ async def test_trainjobs_load_their_data_first_and_then_start_whole(api: Api, ka
         jobs = [replicated("init", template(1)), replicated("node", small, 4, ("init", "Complete"))]
         await create(api, JOBSET, name, replicatedJobs=jobs)
     async with kant():
-        await api.create_all([of_jobset(name, "init", 0, template(1)) for name in "ab"])
         await api.create(make_pod("other", 4))
+        await until(api, lambda pods: len(bound(pods)) == 1)
+        await api.create_all([of_jobset(name, "init", 0, template(1)) for name in "ab"])
         await until(api, lambda pods: len(bound(pods)) == 3)
         await finish(api, "a-init-0", "b-init-0")
         await delete(api, "other")
