@@ -6,6 +6,7 @@ import errno
 import gzip
 import io
 import os
+import signal
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,8 +89,14 @@ def full_disk_named(place: Path) -> Iterator[None]:
 
 def write_parquet(frame: DataFrame, out: BinaryIO) -> None:
     """Write a table as Parquet. Raises OSError if the disk is full, instead of polars' own kind of error."""
-    whole = io.BytesIO()
-    frame.write_parquet(whole)
+    while True:
+        whole = io.BytesIO()
+        try:
+            frame.write_parquet(whole)
+            break
+        except KeyboardInterrupt:  # polars has its own handler of Ctrl-C, also where the process ignores Ctrl-C
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                raise
     out.write(whole.getbuffer())
 
 
