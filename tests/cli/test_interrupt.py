@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.cli.command import KANT, Outcome, environment, trace, without_progress
@@ -19,6 +21,7 @@ from tests.cli.test_contract import check_summary
 
 import kant.sim.run
 from kant.experiments.pool import forked
+from kant.files import write_parquet
 
 pytestmark = pytest.mark.long
 
@@ -260,3 +263,29 @@ def test_a_run_in_a_process_of_its_own_leaves_signals_to_the_first(number: signa
     assert line.recv() == "goes on"
     process.join()
     line.close()
+
+
+class _InterruptedOnce:
+    """A table whose first writing hears Ctrl-C, as polars does whatever the process does with the signal."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def write_parquet(self, out: io.BytesIO) -> None:
+        self.tries += 1
+        out.write(b"half" if self.tries == 1 else b"whole")
+        if self.tries == 1:
+            raise KeyboardInterrupt
+
+
+def test_a_table_is_written_again_only_where_ctrl_c_is_ignored() -> None:
+    usual = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        write_parquet(cast(Any, _InterruptedOnce()), out := io.BytesIO())
+        assert out.getvalue() == b"whole"
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt):
+            write_parquet(cast(Any, _InterruptedOnce()), io.BytesIO())
+    finally:
+        signal.signal(signal.SIGINT, usual)
